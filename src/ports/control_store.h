@@ -1,0 +1,121 @@
+#pragma once
+#include <cstdint>
+#include <expected>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/time.h"
+#include "core/fleet/lifecycle.h"
+#include "core/identity/key_bundle.h"
+#include "ports/task.h"
+
+namespace space {
+
+// SHA-256 of a client's API key; the key itself is stored nowhere.
+using ApiKeyHash = StrongBytes<struct ApiKeyHashTag, 32>;
+
+struct ApiKeyRow {
+  ApiKeyHash hash;
+  identity::TeamId team;
+  WallTime created_at;
+  std::optional<WallTime> revoked_at;
+  friend bool operator==(const ApiKeyRow&, const ApiKeyRow&) = default;
+};
+
+// A native session (P-18): `holder` authorised a caller with this key.
+struct SessionRow {
+  identity::SessionId id;
+  ApiKeyHash key;
+  identity::TeamId team;
+  identity::HolderId holder;
+  WallTime expires_at;
+  friend bool operator==(const SessionRow&, const SessionRow&) = default;
+};
+
+// What a worker last said it has installed (LC-3); the latest word, not a promise.
+struct WorkerRow {
+  identity::WorkerId worker;
+  identity::BootNonce boot;
+  identity::BundleVersion bundle;
+  WallTime seen_at;
+  friend bool operator==(const WorkerRow&, const WorkerRow&) = default;
+};
+
+// All that a mint decides on, seen in one transaction (P-3).
+struct MintView {
+  std::optional<SessionRow> session;  // live: known, not expired, its key not revoked
+  std::optional<fleet::Snapshot> snapshot;
+};
+
+enum class StoreError : std::uint8_t {
+  kConflict = 1,  // the row is not as the caller saw it: load again
+  kNotFound,
+  kAlreadyExists,
+  kFailed,        // the store cannot do it now; `detail` says why
+};
+struct StoreFailure {
+  StoreError error = StoreError::kFailed;
+  std::string detail;
+};
+template <class T>
+using StoreResult = std::expected<T, StoreFailure>;
+
+// The durable state of the control plane (P-34). Each call is one transaction and is durable when it
+// completes. Writes to a sandbox compare its revision, which every write raises, so that a crashed or late
+// owner does no harm (DESIGN 6). An implementation may do its work inside the call without suspending.
+class ControlStore {
+ public:
+  virtual ~ControlStore() = default;
+
+  // ---- teams and keys ----
+  // Makes the team when it is new. kAlreadyExists for a known hash.
+  virtual Task<StoreResult<void>> add_api_key(ApiKeyRow row) = 0;
+  // Revokes; idempotent. kNotFound for an unknown hash.
+  virtual Task<StoreResult<void>> revoke_api_key(ApiKeyHash hash, WallTime now) = 0;
+  virtual Task<StoreResult<std::vector<ApiKeyRow>>> list_api_keys() = 0;
+
+  // ---- sessions ----
+  // The live session of this key and holder with its expiry moved to `expires_at`, else a new one named
+  // `fresh`. kNotFound when the key is unknown or revoked.
+  virtual Task<StoreResult<SessionRow>> open_session(ApiKeyHash key, identity::HolderId holder,
+                                                     identity::SessionId fresh, WallTime now,
+                                                     WallTime expires_at) = 0;
+  // The session while it is live; kNotFound otherwise.
+  virtual Task<StoreResult<SessionRow>> live_session(identity::SessionId id, WallTime now) = 0;
+  // Removes the sessions of revoked keys, which it returns, and the expired ones.
+  virtual Task<StoreResult<std::vector<identity::SessionId>>> end_sessions(WallTime now) = 0;
+
+  // ---- sandboxes ----
+  // A new sandbox with its begun operation. kAlreadyExists for an id in use.
+  virtual Task<StoreResult<void>> insert_sandbox(fleet::Sandbox sandbox) = 0;
+  virtual Task<StoreResult<fleet::Snapshot>> load(identity::SandboxId sandbox) = 0;
+  // Not the killed ones.
+  virtual Task<StoreResult<std::vector<fleet::Snapshot>>> list(identity::TeamId team) = 0;
+  // Writes the sandbox and inserts or updates the executions given, when the stored revision is the one in
+  // `snapshot`, and raises it; kConflict otherwise. (sandbox, generation) is unique for ever: another route
+  // under a stored generation is kAlreadyExists.
+  virtual Task<StoreResult<void>> commit(fleet::Snapshot snapshot) = 0;
+  // Sandboxes with an unfinished operation or an execution to be discarded.
+  virtual Task<StoreResult<std::vector<identity::SandboxId>>> unfinished() = 0;
+  // Sandboxes whose time is over: creating, running, failed or lost.
+  virtual Task<StoreResult<std::vector<identity::SandboxId>>> expired(WallTime now) = 0;
+  // Executions that are not gone, of all sandboxes.
+  virtual Task<StoreResult<std::vector<fleet::Execution>>> executions() = 0;
+  // Forgets sandboxes killed before `before` that have nothing to be discarded.
+  virtual Task<StoreResult<void>> purge(WallTime before) = 0;
+
+  virtual Task<StoreResult<MintView>> mint_view(identity::SessionId session,
+                                                identity::SandboxId sandbox, WallTime now) = 0;
+
+  // ---- signing keys and workers ----
+  // The bundle of the highest version; kNotFound before the first.
+  virtual Task<StoreResult<identity::KeyBundle>> load_bundle() = 0;
+  // kConflict unless its version is at least the stored one.
+  virtual Task<StoreResult<void>> save_bundle(identity::KeyBundle bundle) = 0;
+  virtual Task<StoreResult<void>> save_worker(WorkerRow row) = 0;
+  virtual Task<StoreResult<std::vector<WorkerRow>>> list_workers() = 0;
+};
+
+}  // namespace space

@@ -1,0 +1,117 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/wire/hop.h"
+#include "core/wire/legality.h"
+#include "ports/notifier.h"
+#include "ports/stream.h"
+#include "ports/task_scope.h"
+
+namespace space::hop {
+
+namespace frame = wire::hop;
+
+// Why a connection ended.
+enum class CloseCause : std::uint8_t {
+  kLocal,       // close() here
+  kPeer,        // the peer closed or the transport failed
+  kProtocol,    // the peer broke the codec or the legality table (P-20)
+  kDeadPeer,    // nothing arrived for kDeadPeerAfter
+  kOverflow,    // more than kMaxQueuedBytes waited to be written: the peer does not read
+};
+std::string_view to_string(CloseCause cause);
+
+inline constexpr BootClock::duration kPingEvery = std::chrono::seconds(5);
+inline constexpr BootClock::duration kDeadPeerAfter = std::chrono::seconds(15);
+inline constexpr std::size_t kMaxQueuedBytes = 64U << 20;   // per connection
+inline constexpr std::size_t kMaxWriteBytes = 256U << 10;   // handed to the transport at once
+
+// Receives what arrives on a connection, in order, in the turn in which it was decoded. Frames are legal
+// (ConnectionRules) and not discarded ones.
+class FrameSink {
+ public:
+  virtual ~FrameSink() = default;
+  virtual void on_frame(frame::Frame received) = 0;
+  // Called once, last, when the connection is over; no frame follows.
+  virtual void on_close(CloseCause cause) = 0;
+};
+
+// One hop connection from one end: codec, legality, keep-alive, and a write queue that sends everything
+// queued in a turn with one write. Knows nothing of operations. Owned by one loop; outlives its run().
+class Connection {
+ public:
+  struct Options {
+    frame::Role self;
+    frame::Role peer;      // any other role in HELLO closes
+    bool dialled = false;  // this end dialled
+    std::string id;        // ours, told in HELLO
+    identity::BootNonce boot;
+    bool pings = true;     // false on the guest's side, which may only answer (P-20)
+  };
+  Connection(std::unique_ptr<Stream> stream, Timer& timer, Options options);
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+  ~Connection();
+
+  // Sends HELLO and awaits the peer's. Errors: timed_out; protocol_error for a wrong version, role or
+  // operation table; those of the stream.
+  Task<IoResult<frame::Hello>> handshake(MonoTime deadline);
+  // One more frame of stream 0 before run(): CHALLENGE and the like. Same errors.
+  Task<IoResult<frame::Frame>> read_frame(MonoTime deadline);
+  // Moves frames until the connection ends. Call once, after the handshake. `sink` outlives it.
+  Task<void> run(FrameSink& sink);
+
+  // Queues a frame. Illegal frames abort (a bug of ours). After the end: nothing.
+  void send(frame::Frame to_send);
+  // Queues DATA for the next offset of the stream. The caller keeps within `send_window`.
+  void send_data(frame::StreamId stream, ByteView bytes);
+  // Drops DATA of `stream` that was queued but not yet handed to the transport (P-14).
+  void discard(frame::StreamId stream);
+  // Ends the connection now; run() completes soon after. Idempotent.
+  void close(CloseCause cause = CloseCause::kLocal);
+  // Waits until everything queued so far was handed to the transport, or the connection ended.
+  Task<void> drained();
+
+  bool closed() const { return cause_.has_value(); }
+  frame::ConnectionRules& rules() { return rules_; }
+  const frame::Hello& peer() const { return peer_hello_; }
+  // The HELLO this end sent; after handshake().
+  const frame::Hello& own_hello() const { return own_hello_; }
+  std::optional<PeerCredentials> peer_credentials() const { return stream_->peer(); }
+  std::size_t queued_bytes() const { return queue_.size() + writing_.size(); }
+
+ private:
+  struct Queued {
+    frame::StreamId stream;
+    bool data;
+    std::size_t bytes;
+  };
+  Task<void> write_loop();
+  Task<void> keepalive_loop();
+  Task<IoResult<frame::Frame>> next_frame();
+  void queued(frame::StreamId stream, bool data, std::size_t before);
+
+  std::unique_ptr<Stream> stream_;
+  Timer& timer_;
+  Options options_;
+  frame::ConnectionRules rules_;
+  frame::Decoder decoder_;
+  std::vector<std::byte> read_buffer_;
+  Bytes queue_;
+  std::vector<Queued> index_;
+  Bytes writing_;
+  Notifier wake_writer_;
+  Notifier wake_keepalive_;
+  Notifier written_;
+  frame::Hello own_hello_;
+  frame::Hello peer_hello_;
+  std::optional<CloseCause> cause_;
+  MonoTime last_received_{};
+  TaskScope tasks_;
+};
+
+}  // namespace space::hop
