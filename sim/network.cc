@@ -189,8 +189,8 @@ class SimListener final : public Listener {
 
 class SimDialer final : public Dialer {
  public:
-  SimDialer(SimNetwork& network, std::string node, PeerCredentials credentials)
-      : network_(network), node_(std::move(node)), credentials_(credentials) {}
+  SimDialer(SimNetwork& network, std::string node, PeerCredentials credentials, bool local)
+      : network_(network), node_(std::move(node)), credentials_(credentials), local_(local) {}
   Task<IoResult<std::unique_ptr<Stream>>> dial(std::string address, MonoTime deadline) override {
     auto& world = network_.world_;
     const auto when = world.now() + network_.faults_.latency;
@@ -199,13 +199,14 @@ class SimDialer final : public Dialer {
     const auto found = network_.doors_.find(address);
     const auto door = found == network_.doors_.end() ? nullptr : found->second.lock();
     if (!door || !door->open || network_.is_cut(node_, door->node) ||
-        world.random().permille(network_.faults_.refuse_permille)) {
+        (!local_ && world.random().permille(network_.faults_.refuse_permille))) {
       co_return io_error(std::errc::connection_refused);
     }
     auto pipe = std::make_shared<SimNetwork::Pipe>();
     pipe->nodes[0] = node_;
     pipe->nodes[1] = door->node;
     pipe->credentials[0] = credentials_;
+    pipe->perfect = local_;
     network_.pipes_.push_back(pipe);
     door->waiting.push_back(std::make_unique<SimStream>(network_, pipe, 1));
     door->changed.notify();
@@ -216,10 +217,11 @@ class SimDialer final : public Dialer {
   SimNetwork& network_;
   std::string node_;
   PeerCredentials credentials_;
+  bool local_;
 };
 
-std::unique_ptr<Dialer> SimNetwork::dialer(std::string node, PeerCredentials credentials) {
-  return std::make_unique<SimDialer>(*this, std::move(node), credentials);
+std::unique_ptr<Dialer> SimNetwork::dialer(std::string node, PeerCredentials credentials, bool local) {
+  return std::make_unique<SimDialer>(*this, std::move(node), credentials, local);
 }
 
 std::unique_ptr<Listener> SimNetwork::listen(std::string node, std::string address) {

@@ -28,8 +28,9 @@ class SimNetwork {
  public:
   explicit SimNetwork(World& world, NetworkFaults faults = {}) : world_(world), faults_(faults) {}
 
-  // A dialler for one node, seen by peers with these credentials.
-  std::unique_ptr<Dialer> dialer(std::string node, PeerCredentials credentials = {});
+  // A dialler for one node, seen by peers with these credentials. What a `local` one dials has latency, but
+  // no faults: a socket within one machine.
+  std::unique_ptr<Dialer> dialer(std::string node, PeerCredentials credentials = {}, bool local = false);
   // Listens at `address` on `node`; the previous listener there stops being reachable.
   std::unique_ptr<Listener> listen(std::string node, std::string address);
   // Two connected streams, without latency or faults.

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "core/identity/runtime_record.h"
 #include "ports/stream.h"
@@ -21,7 +22,27 @@ enum class BridgeError : std::uint8_t {
   kWrongBridgePeer,      // the process that connected is not the spaced-host just started
   kTimedOut,
 };
-std::string_view to_string(BridgeError error);
+inline std::string_view to_string(BridgeError error) {
+  switch (error) {
+    case BridgeError::kNoListener:
+      return "no_listener";
+    case BridgeError::kPathChanged:
+      return "path_changed";
+    case BridgeError::kWrongPeerProcess:
+      return "wrong_peer_process";
+    case BridgeError::kProcessGone:
+      return "process_gone";
+    case BridgeError::kExecutableChanged:
+      return "executable_changed";
+    case BridgeError::kBridgeNotStarted:
+      return "bridge_not_started";
+    case BridgeError::kWrongBridgePeer:
+      return "wrong_bridge_peer";
+    case BridgeError::kTimedOut:
+      return "timed_out";
+  }
+  std::unreachable();
+}
 
 // The leg to one spaced-host, whose process was verified. Destroying the link ends the process.
 struct BridgeLink {

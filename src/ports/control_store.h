@@ -39,7 +39,7 @@ struct WorkerRow {
   identity::WorkerId worker;
   identity::BootNonce boot;
   identity::BundleVersion bundle;
-  WallTime seen_at;
+  WallTime seen_at;  // when it first said so
   friend bool operator==(const WorkerRow&, const WorkerRow&) = default;
 };
 
@@ -53,7 +53,7 @@ enum class StoreError : std::uint8_t {
   kConflict = 1,  // the row is not as the caller saw it: load again
   kNotFound,
   kAlreadyExists,
-  kFailed,        // the store cannot do it now; `detail` says why
+  kFailed,  // the store cannot do it now; `detail` says why
 };
 struct StoreFailure {
   StoreError error = StoreError::kFailed;
@@ -62,9 +62,10 @@ struct StoreFailure {
 template <class T>
 using StoreResult = std::expected<T, StoreFailure>;
 
-// The durable state of the control plane (P-34). Each call is one transaction and is durable when it
-// completes. Writes to a sandbox compare its revision, which every write raises, so that a crashed or late
-// owner does no harm (DESIGN 6). An implementation may do its work inside the call without suspending.
+// The durable state of the control plane (P-34). Each call is one transaction and is durable when
+// it completes. Writes to a sandbox compare its revision, which every write raises, so that a
+// crashed or late owner does no harm (DESIGN 6). An implementation may do its work inside the call
+// without suspending.
 class ControlStore {
  public:
   virtual ~ControlStore() = default;
@@ -77,8 +78,8 @@ class ControlStore {
   virtual Task<StoreResult<std::vector<ApiKeyRow>>> list_api_keys() = 0;
 
   // ---- sessions ----
-  // The live session of this key and holder with its expiry moved to `expires_at`, else a new one named
-  // `fresh`. kNotFound when the key is unknown or revoked.
+  // The live session of this key and holder with its expiry moved to `expires_at`, else a new one
+  // named `fresh`. kNotFound when the key is unknown or revoked.
   virtual Task<StoreResult<SessionRow>> open_session(ApiKeyHash key, identity::HolderId holder,
                                                      identity::SessionId fresh, WallTime now,
                                                      WallTime expires_at) = 0;
@@ -93,9 +94,9 @@ class ControlStore {
   virtual Task<StoreResult<fleet::Snapshot>> load(identity::SandboxId sandbox) = 0;
   // Not the killed ones.
   virtual Task<StoreResult<std::vector<fleet::Snapshot>>> list(identity::TeamId team) = 0;
-  // Writes the sandbox and inserts or updates the executions given, when the stored revision is the one in
-  // `snapshot`, and raises it; kConflict otherwise. (sandbox, generation) is unique for ever: another route
-  // under a stored generation is kAlreadyExists.
+  // Writes the sandbox and inserts or updates the executions given, when the stored revision is the
+  // one in `snapshot`, and raises it; kConflict otherwise. (sandbox, generation) is unique for
+  // ever: another route under a stored generation is kAlreadyExists.
   virtual Task<StoreResult<void>> commit(fleet::Snapshot snapshot) = 0;
   // Sandboxes with an unfinished operation or an execution to be discarded.
   virtual Task<StoreResult<std::vector<identity::SandboxId>>> unfinished() = 0;

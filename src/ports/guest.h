@@ -12,7 +12,8 @@
 #include "core/wire/messages.h"
 #include "ports/task.h"
 
-// What the guest agent does its work with: the files, processes and clock of the machine it runs in.
+// What the guest agent does its work with: the files, processes and clock of the machine it runs
+// in.
 namespace space {
 
 // Why an operation in the guest failed, as its END will say.
@@ -23,7 +24,8 @@ struct GuestFailure {
 template <class T>
 using GuestResult = std::expected<T, GuestFailure>;
 
-inline std::unexpected<GuestFailure> guest_failure(wire::hop::Outcome outcome, std::string message) {
+inline std::unexpected<GuestFailure> guest_failure(wire::hop::Outcome outcome,
+                                                   std::string message) {
   return std::unexpected(GuestFailure{outcome, std::move(message)});
 }
 
@@ -53,7 +55,8 @@ class GuestFileWriter {
 class GuestFiles {
  public:
   virtual ~GuestFiles() = default;
-  // Errors: kNotFound, kIsDirectory, kPermissionDenied; kInvalidArgument for what is no regular file.
+  // Errors: kNotFound, kIsDirectory, kPermissionDenied; kInvalidArgument for what is no regular
+  // file.
   virtual GuestResult<std::unique_ptr<GuestFileReader>> open(std::string path, std::string user,
                                                              std::uint64_t offset) = 0;
   // Missing parents are made. A link at the end of the path is followed. An existing file keeps its
@@ -79,14 +82,15 @@ class GuestProcess {
   virtual ~GuestProcess() = default;
 
   using Event = std::variant<wire::ProcessOutput, wire::ProcessExited>;
-  // The next piece of output, in order within each channel; then, once, how the main process ended, after
-  // every byte it wrote. Nothing is read ahead, so that a process whose output is not asked for comes to
-  // wait. Descendants that still write after the exit are neither waited for nor disturbed: their output
-  // is thrown away, also after this object is gone (C063). nullopt: the task was cancelled.
+  // The next piece of output, in order within each channel; then, once, how the main process ended,
+  // after every byte it wrote. Nothing is read ahead, so that a process whose output is not asked
+  // for comes to wait. Descendants that still write after the exit are neither waited for nor
+  // disturbed: their output is thrown away, also after this object is gone (C063). nullopt: the
+  // task was cancelled.
   virtual Task<std::optional<Event>> next() = 0;
 
-  // Writes to its stdin, as fast as it reads. One call at a time. kConflict when stdin was not asked for, is
-  // closed here, or was closed by the process. `bytes` outlives the task.
+  // Writes to its stdin, as fast as it reads. One call at a time. kConflict when stdin was not
+  // asked for, is closed here, or was closed by the process. `bytes` outlives the task.
   virtual Task<GuestResult<void>> write_input(ByteView bytes) = 0;
   // The process reads end-of-file; a pending write fails.
   virtual void close_input() = 0;
@@ -95,17 +99,17 @@ class GuestProcess {
   virtual bool running() const = 0;
   // To the process group of the main process; nothing once it has ended.
   virtual void signal(int signal) = 0;
-  // To every process of the tree, those that left the group or session included. SIGKILL is repeated
-  // until none is left (C064).
+  // To every process of the tree, those that left the group or session included. SIGKILL is
+  // repeated until none is left (C064).
   virtual void signal_tree(int signal) = 0;
 };
 
 class GuestProcesses {
  public:
   virtual ~GuestProcesses() = default;
-  // Starts `spec` as its user, in a new session. `spec.envs` goes on top of PATH, HOME, USER, LOGNAME and
-  // SHELL; nothing else is inherited, no descriptor and no signal setting. Text without NUL.
-  // Errors: kNotFound, kPermissionDenied, kInvalidArgument (user, cwd), kLimitReached.
+  // Starts `spec` as its user, in a new session. `spec.envs` goes on top of PATH, HOME, USER,
+  // LOGNAME and SHELL; nothing else is inherited, no descriptor and no signal setting. Text without
+  // NUL. Errors: kNotFound, kPermissionDenied, kInvalidArgument (user, cwd), kLimitReached.
   virtual GuestResult<std::unique_ptr<GuestProcess>> start(wire::ProcessSpec spec) = 0;
 };
 

@@ -50,33 +50,35 @@ struct HttpRequest {
   bool has_body = false;                        // content_length > 0, or chunked
 };
 
-// One request and its answer, on the server's side. One task uses it. Either `respond`, or `begin`, then
-// `write`s, then `finish`. An exchange that ends without a finished answer breaks the connection, so that
-// the client sees no clean end (C048).
+// One request and its answer, on the server's side. One task uses it. Either `respond`, or `begin`,
+// then `write`s, then `finish`. An exchange that ends without a finished answer breaks the
+// connection, so that the client sees no clean end (C048).
 class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
   virtual const HttpRequest& request() const = 0;
 
-  // Reads 1..buffer.size() bytes of the body; 0 means its proper end. Nothing of the body is read from the
-  // client, and no `100 Continue` sent, before the first call (P-19). `buffer` outlives the task.
-  // Errors: bad_message (broken framing), connection_reset (the client left), timed_out.
+  // Reads 1..buffer.size() bytes of the body; 0 means its proper end. Nothing of the body is read
+  // from the client, and no `100 Continue` sent, before the first call (P-19). `buffer` outlives
+  // the task. Errors: bad_message (broken framing), connection_reset (the client left), timed_out.
   virtual Task<IoResult<std::size_t>> read_body(std::span<std::byte> buffer) = 0;
 
   // The whole answer; content-length is added. Header values with control characters abort.
   virtual Task<IoResult<void>> respond(unsigned status, HttpHeaders headers, std::string body) = 0;
-  // The head of a streamed answer: with `length` exactly that many bytes must follow, else it is chunked.
+  // The head of a streamed answer: with `length` exactly that many bytes must follow, else it is
+  // chunked.
   virtual Task<IoResult<void>> begin(unsigned status, HttpHeaders headers,
                                      std::optional<std::uint64_t> length = std::nullopt) = 0;
-  // Waits while the client does not read (at most the server's idle time, then timed_out). `bytes` outlives
-  // the task.
+  // Waits while the client does not read (at most the server's idle time, then timed_out). `bytes`
+  // outlives the task.
   virtual Task<IoResult<void>> write(ByteView bytes) = 0;
   virtual Task<IoResult<void>> finish() = 0;
   // Whether a head was sent; afterwards only `write` and `finish` are left.
   virtual bool answered() const = 0;
 
-  // Calls `action` at most once, in a later turn, when the client is seen to be gone after its whole request
-  // was read. Replaces an earlier action; an empty one takes it back. Not called after the exchange ended.
+  // Calls `action` at most once, in a later turn, when the client is seen to be gone after its
+  // whole request was read. Replaces an earlier action; an empty one takes it back. Not called
+  // after the exchange ended.
   virtual void on_gone(std::move_only_function<void()> action) = 0;
 };
 
@@ -93,8 +95,8 @@ class HttpBodySource {
   virtual ~HttpBodySource() = default;
   // The number of bytes when known; then exactly that many are sent, else the body is chunked.
   virtual std::optional<std::uint64_t> size() const = 0;
-  // 1..buffer.size() bytes; 0 at the end. An error breaks the request off, so that the server sees no
-  // clean end.
+  // 1..buffer.size() bytes; 0 at the end. An error breaks the request off, so that the server sees
+  // no clean end.
   virtual Task<IoResult<std::size_t>> read(std::span<std::byte> buffer) = 0;
 };
 
@@ -117,18 +119,18 @@ class HttpResponse {
  public:
   virtual ~HttpResponse() = default;
   virtual const HttpResponseHead& head() const = 0;
-  // 1..buffer.size() bytes of the body; 0 only at its proper end. Errors: connection_reset (the body broke
-  // off), bad_message, timed_out. `buffer` outlives the task.
+  // 1..buffer.size() bytes of the body; 0 only at its proper end. Errors: connection_reset (the
+  // body broke off), bad_message, timed_out. `buffer` outlives the task.
   virtual Task<IoResult<std::size_t>> read(std::span<std::byte> buffer) = 0;
 };
 
 class HttpClient {
  public:
   virtual ~HttpClient() = default;
-  // Sends the request on a connection of its own and awaits the head of the answer. `body` may be null;
-  // it is asked only once the server wants it (large or unsized bodies: Expect: 100-continue), and outlives
-  // the task. Errors: invalid_argument (base), those of connecting, timed_out, bad_message,
-  // connection_reset, and those of `body`.
+  // Sends the request on a connection of its own and awaits the head of the answer. `body` may be
+  // null; it is asked only once the server wants it (large or unsized bodies: Expect:
+  // 100-continue), and outlives the task. Errors: invalid_argument (base), those of connecting,
+  // timed_out, bad_message, connection_reset, and those of `body`.
   virtual Task<IoResult<std::unique_ptr<HttpResponse>>> send(HttpClientRequest request,
                                                              HttpBodySource* body) = 0;
 };

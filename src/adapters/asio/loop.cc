@@ -103,6 +103,7 @@ int Loop::run(Task<int> main, std::move_only_function<void()> on_stop) {
     done = true;
     context_.stop();
   });
+  context_.restart();  // an earlier run() stopped it
   while (!done && !context_.stopped()) context_.run();
   return status;
 }

@@ -12,40 +12,62 @@ using wire::hop::Outcome;
 
 std::string_view to_string(ExecutionState state) {
   switch (state) {
-    case ExecutionState::kStarting: return "starting";
-    case ExecutionState::kInstalling: return "installing";
-    case ExecutionState::kInstalled: return "installed";
-    case ExecutionState::kRetiring: return "retiring";
-    case ExecutionState::kParked: return "parked";
-    case ExecutionState::kDiscarding: return "discarding";
-    case ExecutionState::kGone: return "gone";
+    case ExecutionState::kStarting:
+      return "starting";
+    case ExecutionState::kInstalling:
+      return "installing";
+    case ExecutionState::kInstalled:
+      return "installed";
+    case ExecutionState::kRetiring:
+      return "retiring";
+    case ExecutionState::kParked:
+      return "parked";
+    case ExecutionState::kDiscarding:
+      return "discarding";
+    case ExecutionState::kGone:
+      return "gone";
   }
   std::unreachable();
 }
 
 std::string_view to_string(OperationKind kind) {
   switch (kind) {
-    case OperationKind::kCreate: return "create";
-    case OperationKind::kPause: return "pause";
-    case OperationKind::kResume: return "resume";
-    case OperationKind::kMove: return "move";
-    case OperationKind::kKill: return "kill";
+    case OperationKind::kCreate:
+      return "create";
+    case OperationKind::kPause:
+      return "pause";
+    case OperationKind::kResume:
+      return "resume";
+    case OperationKind::kMove:
+      return "move";
+    case OperationKind::kKill:
+      return "kill";
   }
   std::unreachable();
 }
 
 std::string_view to_string(Step step) {
   switch (step) {
-    case Step::kNone: return "none";
-    case Step::kAllocate: return "allocate";
-    case Step::kStart: return "start";
-    case Step::kThaw: return "thaw";
-    case Step::kInstall: return "install";
-    case Step::kFreeze: return "freeze";
-    case Step::kRetire: return "retire";
-    case Step::kPublish: return "publish";
-    case Step::kDiscard: return "discard";
-    case Step::kFinish: return "finish";
+    case Step::kNone:
+      return "none";
+    case Step::kAllocate:
+      return "allocate";
+    case Step::kStart:
+      return "start";
+    case Step::kThaw:
+      return "thaw";
+    case Step::kInstall:
+      return "install";
+    case Step::kFreeze:
+      return "freeze";
+    case Step::kRetire:
+      return "retire";
+    case Step::kPublish:
+      return "publish";
+    case Step::kDiscard:
+      return "discard";
+    case Step::kFinish:
+      return "finish";
   }
   std::unreachable();
 }
@@ -163,7 +185,8 @@ std::expected<void, Refusal> begin(Snapshot& snapshot, Operation operation) {
       next = SandboxState::kKilling;
       for (auto& execution : snapshot.executions) discard(execution);
       for (auto& execution : snapshot.executions) {
-        if (execution.state == ExecutionState::kDiscarding) remove_artifact_with(snapshot, execution);
+        if (execution.state == ExecutionState::kDiscarding)
+          remove_artifact_with(snapshot, execution);
       }
       break;
   }
@@ -189,8 +212,8 @@ NextStep next_step(const Snapshot& snapshot, const std::set<Generation>& postpon
   };
   if (!operation) return discard_step(not_postponed);
   if (operation->kind == OperationKind::kKill) {
-    const auto step = discard_step(
-        [&](const Execution& e) { return e.maybe_installed || not_postponed(e); });
+    const auto step =
+        discard_step([&](const Execution& e) { return e.maybe_installed || not_postponed(e); });
     return step.step == Step::kNone ? NextStep{Step::kFinish, {}} : step;
   }
 
@@ -209,9 +232,8 @@ NextStep next_step(const Snapshot& snapshot, const std::set<Generation>& postpon
     case ExecutionState::kInstalling:
       return {Step::kInstall, generation};
     case ExecutionState::kInstalled:
-      return old && operation->kind != OperationKind::kResume
-                 ? NextStep{Step::kFreeze, generation}
-                 : NextStep{Step::kFinish, {}};
+      return old && operation->kind != OperationKind::kResume ? NextStep{Step::kFreeze, generation}
+                                                              : NextStep{Step::kFinish, {}};
     case ExecutionState::kRetiring:
       return {Step::kRetire, generation};
     case ExecutionState::kParked:
@@ -262,7 +284,8 @@ void thawed(Snapshot& snapshot, Generation generation, std::string handle) {
   auto& execution = at(snapshot, generation);
   if (auto* source = parked_of(snapshot)) {
     auto& artifacts = source->remove_artifacts;
-    execution.remove_artifacts.insert(execution.remove_artifacts.end(), artifacts.begin(), artifacts.end());
+    execution.remove_artifacts.insert(execution.remove_artifacts.end(), artifacts.begin(),
+                                      artifacts.end());
     make_gone(*source);
   }
   // The disk moves on from here: the published copy is old and must not be started from.
@@ -338,7 +361,8 @@ void fail(Snapshot& snapshot, NextStep step, std::string detail) {
       return;
     case Step::kStart:
     case Step::kThaw:
-      // A failed start leaves nothing behind; a failed thaw leaves the runtime to the parked execution.
+      // A failed start leaves nothing behind; a failed thaw leaves the runtime to the parked
+      // execution.
       make_gone(at(snapshot, step.generation));
       break;
     case Step::kInstall: {

@@ -13,10 +13,10 @@
 #include "core/identity/runtime_record.h"
 #include "core/wire/messages.h"
 
-// The life of a sandbox as values and pure functions (DESIGN 6). A lifecycle operation has no program
-// counter: `next_step` reads from the stored state what is to be done next, so that whoever loads the
-// state goes on where the last one stopped (LC-1). Each step's result is written by one of the functions
-// below before the next step is looked up.
+// The life of a sandbox as values and pure functions (DESIGN 6). A lifecycle operation has no
+// program counter: `next_step` reads from the stored state what is to be done next, so that whoever
+// loads the state goes on where the last one stopped (LC-1). Each step's result is written by one
+// of the functions below before the next step is looked up.
 namespace space::fleet {
 
 using identity::Generation;
@@ -47,12 +47,13 @@ struct Execution {
   RouteIdentity route;
   identity::Attempt attempt{1};
   ExecutionState state = ExecutionState::kStarting;
-  bool thaw = false;             // made from the parked execution, whose runtime it takes over
-  bool maybe_installed = false;  // an INSTALL may have reached the receiver and no RETIRED came since
-  Bytes secret;                  // 32 bytes; empty once gone
-  std::string handle;            // of the runtime; empty: not known yet, or none
+  bool thaw = false;  // made from the parked execution, whose runtime it takes over
+  bool maybe_installed =
+      false;           // an INSTALL may have reached the receiver and no RETIRED came since
+  Bytes secret;        // 32 bytes; empty once gone
+  std::string handle;  // of the runtime; empty: not known yet, or none
   std::uint32_t first_public_pid = 0;
-  std::string artifact;          // its runtime starts from; empty: a fresh disk
+  std::string artifact;                       // its runtime starts from; empty: a fresh disk
   std::vector<std::string> remove_artifacts;  // go when this execution is discarded
   static void fields(auto& r, auto& f) {
     f(r.route, r.attempt, r.state, r.thaw, r.maybe_installed, r.secret, r.handle,
@@ -74,9 +75,7 @@ struct Operation {
   Generation base;                         // newest generation when it began
   WorkerId target;                         // create, resume, move: where the new execution goes
   std::optional<std::uint32_t> timeout_s;  // create, resume: life from the moment it serves
-  static void fields(auto& r, auto& f) {
-    f(r.id, r.kind, r.owner, r.base, r.target, r.timeout_s);
-  }
+  static void fields(auto& r, auto& f) { f(r.id, r.kind, r.owner, r.base, r.target, r.timeout_s); }
   friend bool operator==(const Operation&, const Operation&) = default;
 };
 
@@ -96,7 +95,7 @@ struct Sandbox {
   WallTime ends_at;
   Generation generation;  // highest number given out or reported by a receiver
   std::uint32_t next_public_pid = identity::kPublicPidBlock;
-  std::string artifact;   // published copy of the parked execution's disk; the newest one
+  std::string artifact;  // published copy of the parked execution's disk; the newest one
   std::optional<Operation> operation;  // not finished
   std::uint64_t revision = 0;          // raised by every commit
   static void fields(auto& r, auto& f) {
@@ -117,7 +116,8 @@ struct Snapshot {
 // Null when there is none. Valid until the vector changes.
 const Execution* find(const Snapshot& snapshot, Generation generation);
 const Execution* parked(const Snapshot& snapshot);
-// The execution that serves: the newest one, installed and acknowledged, while no operation touches it.
+// The execution that serves: the newest one, installed and acknowledged, while no operation touches
+// it.
 const Execution* serving(const Snapshot& snapshot);
 
 // Why an operation cannot begin.
@@ -125,21 +125,21 @@ struct Refusal {
   wire::hop::Outcome outcome = wire::hop::Outcome::kConflict;
   std::string message;
 };
-// Begins `operation` or changes nothing. Kill begins in every state but killed and takes the place of any
-// other operation; the others need a sandbox at rest.
+// Begins `operation` or changes nothing. Kill begins in every state but killed and takes the place
+// of any other operation; the others need a sandbox at rest.
 std::expected<void, Refusal> begin(Snapshot& snapshot, Operation operation);
 
 enum class Step : std::uint8_t {
-  kNone = 1,   // nothing to do now
-  kAllocate,   // give out the next generation at operation.target
-  kStart,      // NODE_START
-  kThaw,       // NODE_THAW
-  kInstall,    // INSTALL
-  kFreeze,     // NODE_FREEZE
-  kRetire,     // RETIRE
-  kPublish,    // NODE_PUBLISH
-  kDiscard,    // RETIRE if it may be installed, then NODE_DESTROY
-  kFinish,     // the operation is done
+  kNone = 1,  // nothing to do now
+  kAllocate,  // give out the next generation at operation.target
+  kStart,     // NODE_START
+  kThaw,      // NODE_THAW
+  kInstall,   // INSTALL
+  kFreeze,    // NODE_FREEZE
+  kRetire,    // RETIRE
+  kPublish,   // NODE_PUBLISH
+  kDiscard,   // RETIRE if it may be installed, then NODE_DESTROY
+  kFinish,    // the operation is done
 };
 std::string_view to_string(Step step);
 struct NextStep {
@@ -147,8 +147,8 @@ struct NextStep {
   Generation generation;  // of the execution it is about
   friend bool operator==(const NextStep&, const NextStep&) = default;
 };
-// Discards in `postponed` are left for later, as far as nothing waits for them: an execution that may be
-// installed is retired before the next one is activated (P-15) and before a kill is done.
+// Discards in `postponed` are left for later, as far as nothing waits for them: an execution that
+// may be installed is retired before the next one is activated (P-15) and before a kill is done.
 NextStep next_step(const Snapshot& snapshot, const std::set<Generation>& postponed);
 
 // ---- results of steps. Preconditions: the step is the one `next_step` names. ----
@@ -158,7 +158,8 @@ struct Allocation {
   identity::Substrate substrate = identity::Substrate::kHost;
   Bytes secret;
 };
-// next = max(store, receiver) + 1 (PROTOCOL "Words"). False when the sandbox has used up its public pids.
+// next = max(store, receiver) + 1 (PROTOCOL "Words"). False when the sandbox has used up its public
+// pids.
 bool allocate(Snapshot& snapshot, Allocation allocation);
 void started(Snapshot& snapshot, Generation generation, std::string handle);
 // The runtime passes from the parked execution to this one.
@@ -173,8 +174,8 @@ void published(Snapshot& snapshot, std::string artifact);
 void handle_learned(Snapshot& snapshot, Generation generation, std::string handle);
 void discarded(Snapshot& snapshot, Generation generation);
 void finish(Snapshot& snapshot, WallTime now);
-// The step failed for good: the operation ends and the sandbox rests where nothing is lost (C088, C089).
-// A failed install must be known not to be installed. `detail` becomes the sandbox's reason.
+// The step failed for good: the operation ends and the sandbox rests where nothing is lost (C088,
+// C089). A failed install must be known not to be installed. `detail` becomes the sandbox's reason.
 void fail(Snapshot& snapshot, NextStep step, std::string detail);
 
 // ---- placement ----
@@ -184,8 +185,8 @@ struct Candidate {
   std::uint32_t sandboxes = 0;
   std::uint32_t max_sandboxes = 0;
 };
-// The usable worker with the fewest sandboxes and room, earlier ones first among equals; `wish` alone
-// when given; never `except`.
+// The usable worker with the fewest sandboxes and room, earlier ones first among equals; `wish`
+// alone when given; never `except`.
 std::optional<WorkerId> place(const std::vector<Candidate>& candidates,
                               const std::optional<WorkerId>& wish,
                               const std::optional<WorkerId>& except);

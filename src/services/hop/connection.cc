@@ -31,6 +31,7 @@ void Connection::close(CloseCause cause) {
   stream_->close();
   wake_writer_.notify();
   written_.notify();
+  pong_.notify();
 }
 
 void Connection::queued(frame::StreamId stream, bool data, std::size_t before) {
@@ -115,6 +116,21 @@ Task<void> Connection::write_loop() {
 
 Task<void> Connection::drained() {
   while (!cause_ && queued_bytes() > 0) co_await written_.wait(timer_);
+}
+
+namespace {
+// Tokens of round trips, apart from those of the keep-alive.
+constexpr std::uint64_t kRoundTrip = 1ULL << 63;
+}  // namespace
+
+Task<bool> Connection::round_trip(MonoTime deadline) {
+  const auto trip = ++round_trips_;
+  frame::Frame ping{0, frame::Ping{kRoundTrip | trip}};
+  send(std::move(ping));
+  while (!cause_ && answered_ < trip) {
+    if (co_await pong_.wait(timer_, deadline) != Notifier::Wake::kNotified) break;
+  }
+  co_return answered_ >= trip;
 }
 
 Task<void> Connection::keepalive_loop() {
@@ -216,7 +232,14 @@ Task<void> Connection::run(FrameSink& sink) {
       send(std::move(pong));
       continue;
     }
-    if (std::holds_alternative<frame::Pong>(received->payload)) continue;
+    if (const auto* pong = std::get_if<frame::Pong>(&received->payload)) {
+      const auto trip = pong->token & ~kRoundTrip;
+      if ((pong->token & kRoundTrip) != 0 && trip > answered_ && trip <= round_trips_) {
+        answered_ = trip;
+        pong_.notify();
+      }
+      continue;
+    }
     sink.on_frame(std::move(*received));
   }
   wake_keepalive_.notify();

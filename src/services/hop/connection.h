@@ -75,6 +75,9 @@ class Connection {
   void close(CloseCause cause = CloseCause::kLocal);
   // Waits until everything queued so far was handed to the transport, or the connection ended.
   Task<void> drained();
+  // Completes when the peer has taken everything sent so far: true. False when the connection ended or
+  // the deadline passed. Only while run() runs, on an end that pings.
+  Task<bool> round_trip(MonoTime deadline);
 
   bool closed() const { return cause_.has_value(); }
   frame::ConnectionRules& rules() { return rules_; }
@@ -107,6 +110,9 @@ class Connection {
   Notifier wake_writer_;
   Notifier wake_keepalive_;
   Notifier written_;
+  std::uint64_t round_trips_ = 0;  // asked for
+  std::uint64_t answered_ = 0;     // the newest that came back
+  Notifier pong_;
   frame::Hello own_hello_;
   frame::Hello peer_hello_;
   std::optional<CloseCause> cause_;

@@ -100,6 +100,12 @@ std::shared_ptr<Channel> Mux::open(frame::Open open) {
     channel->deliver(Lost{CloseCause::kPeer}, true);
     return channel;
   }
+  if (!connection_.rules().may_open()) {
+    auto channel = std::make_shared<Channel>(*this, 0);
+    frame::Refused refused{frame::Unavailable{frame::UnavailableReason::kOverloaded, 100}};
+    channel->deliver(std::move(refused), true);
+    return channel;
+  }
   auto channel = std::make_shared<Channel>(*this, connection_.rules().next_stream());
   channels_.emplace(channel->id(), channel);
   connection_.send(frame::Frame{channel->id(), std::move(open)});
@@ -107,7 +113,7 @@ std::shared_ptr<Channel> Mux::open(frame::Open open) {
 }
 
 Task<std::optional<frame::Payload>> Mux::exchange(frame::Payload request, MonoTime deadline) {
-  if (connection_.closed()) co_return std::nullopt;
+  if (connection_.closed() || !connection_.rules().may_open()) co_return std::nullopt;
   const auto id = connection_.rules().next_stream();
   Waiting waiting;
   waiting_.emplace(id, &waiting);
@@ -116,6 +122,10 @@ Task<std::optional<frame::Payload>> Mux::exchange(frame::Payload request, MonoTi
     if (co_await waiting.changed.wait(timer_, deadline) != Notifier::Wake::kNotified) break;
   }
   waiting_.erase(id);
+  if (!waiting.answer && !waiting.lost && !connection_.closed()) {
+    frame::Reset reset{frame::ResetCode::kDeadline, frame::Forwarded::kUnknown};
+    connection_.send(frame::Frame{id, reset});
+  }
   co_return std::move(waiting.answer);
 }
 

@@ -88,9 +88,11 @@ class Mux final : public FrameSink {
   // Serves the connection until it ends.
   Task<void> run();
 
-  // Sends OPEN in this turn. On a closed connection the channel is Lost at once.
+  // Sends OPEN in this turn. On a closed connection the channel is Lost at once; at the peer's stream limit
+  // it is refused at once with Unavailable{kOverloaded}.
   std::shared_ptr<Channel> open(frame::Open open);
-  // Sends a one-shot request and awaits its answer; nullopt when the connection ended or the deadline passed.
+  // Sends a one-shot request and awaits its answer; nullopt when the connection ended, the peer's stream
+  // limit is reached, or the deadline passed (then it is reset).
   Task<std::optional<frame::Payload>> exchange(frame::Payload request, MonoTime deadline);
   void respond(frame::StreamId stream, frame::Payload answer);
 

@@ -1,0 +1,199 @@
+#include "adapters/guest_linux/users.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <string.h>
+#include <sys/fsuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/text.h"
+
+namespace space::guest_linux {
+
+using wire::hop::Outcome;
+
+namespace {
+
+constexpr std::size_t kMaxAccountsBytes = 1 << 20;
+
+std::string read_small_file(const char* path) {
+  std::string text;
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return text;
+  char buffer[4096];
+  while (text.size() < kMaxAccountsBytes) {
+    const auto count = ::read(fd, buffer, sizeof buffer);
+    if (count <= 0) break;
+    text.append(buffer, static_cast<std::size_t>(count));
+  }
+  ::close(fd);
+  return text;
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const auto at = text.find(separator);
+    parts.push_back(text.substr(0, at));
+    if (at == std::string_view::npos) return parts;
+    text.remove_prefix(at + 1);
+  }
+}
+
+std::optional<std::uint32_t> parse_id(std::string_view text) {
+  const auto number = parse_decimal(text);
+  if (!number || *number >= UINT32_MAX) return std::nullopt;  // -1 means "unchanged" to the kernel
+  return static_cast<std::uint32_t>(*number);
+}
+
+// setgroups of this thread alone, as setfsuid is.
+bool set_thread_groups(const std::vector<gid_t>& groups) {
+  return ::syscall(SYS_setgroups, groups.size(), groups.data()) == 0;
+}
+
+}  // namespace
+
+Accounts::Accounts() : Accounts(read_small_file("/etc/passwd"), read_small_file("/etc/group")) {}
+
+Accounts::Accounts(std::string_view passwd, std::string_view group) {
+  for (const auto line : split(passwd, '\n')) {
+    const auto fields = split(line, ':');
+    if (fields.size() != 7 || fields[0].empty()) continue;
+    const auto uid = parse_id(fields[2]);
+    const auto gid = parse_id(fields[3]);
+    if (!uid || !gid) continue;
+    User user{std::string(fields[0]), *uid, *gid, {}, std::string(fields[5]),
+              std::string(fields[6])};
+    if (!user.home.starts_with('/')) user.home = "/";
+    if (user.shell.empty()) user.shell = "/bin/sh";
+    user_names_.emplace(*uid, user.name);
+    users_.emplace(user.name, std::move(user));
+  }
+  users_.emplace("root", User{"root", 0, 0, {}, "/root", "/bin/sh"});
+  for (const auto line : split(group, '\n')) {
+    const auto fields = split(line, ':');
+    if (fields.size() != 4 || fields[0].empty()) continue;
+    const auto gid = parse_id(fields[2]);
+    if (!gid) continue;
+    group_names_.emplace(*gid, fields[0]);
+    for (const auto member : split(fields[3], ',')) {
+      const auto user = users_.find(member);
+      if (user != users_.end()) user->second.groups.push_back(*gid);
+    }
+  }
+}
+
+GuestResult<User> Accounts::find(const std::string& name) const {
+  auto at = users_.find(name.empty() ? "user" : name);
+  if (at == users_.end() && name.empty()) at = users_.find("root");
+  if (at == users_.end()) return guest_failure(Outcome::kInvalidArgument, "no such user: " + name);
+  return at->second;
+}
+
+std::string Accounts::user_name(uid_t uid) const {
+  const auto at = user_names_.find(uid);
+  return at == user_names_.end() ? std::to_string(uid) : at->second;
+}
+
+std::string Accounts::group_name(gid_t gid) const {
+  const auto at = group_names_.find(gid);
+  return at == group_names_.end() ? std::to_string(gid) : at->second;
+}
+
+std::string absolute_path(const std::string& path, const User& user) {
+  std::string whole;
+  if (path == "~" || path.starts_with("~/")) {
+    whole = user.home + path.substr(1);
+  } else if (path.starts_with('/')) {
+    whole = path;
+  } else {
+    whole = user.home + "/" + path;
+  }
+  std::string result;
+  for (const char c : whole) {
+    if (c != '/' || result.empty() || result.back() != '/') result += c;
+  }
+  if (result.size() > 1 && result.back() == '/') result.pop_back();
+  return result;
+}
+
+ActingAs::ActingAs(const User& user) : old_groups_(64) {
+  // An invalid id changes nothing and tells the present one.
+  old_uid_ = static_cast<uid_t>(::setfsuid(static_cast<uid_t>(-1)));
+  old_gid_ = static_cast<gid_t>(::setfsgid(static_cast<gid_t>(-1)));
+  const int count = ::getgroups(0, nullptr);
+  old_groups_.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+  if (count > 0 && ::getgroups(count, old_groups_.data()) != count) return;
+  // Groups and gid first: they need the privileges that giving up the uid takes away.
+  const bool has_groups = set_thread_groups(user.groups);
+  ::setfsgid(user.gid);
+  ::setfsuid(user.uid);
+  ok_ = has_groups && static_cast<uid_t>(::setfsuid(static_cast<uid_t>(-1))) == user.uid &&
+        static_cast<gid_t>(::setfsgid(static_cast<gid_t>(-1))) == user.gid;
+}
+
+ActingAs::~ActingAs() {
+  const int error = errno;
+  ::setfsuid(old_uid_);
+  ::setfsgid(old_gid_);
+  set_thread_groups(old_groups_);
+  errno = error;
+}
+
+GuestFailure failure_of(int error, const std::string& what) {
+  Outcome outcome = Outcome::kInternal;
+  switch (error) {
+    case ENOENT:
+      outcome = Outcome::kNotFound;
+      break;
+    case EISDIR:
+      outcome = Outcome::kIsDirectory;
+      break;
+    case ENOTDIR:
+      outcome = Outcome::kNotDirectory;
+      break;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      outcome = Outcome::kPermissionDenied;
+      break;
+    case ENOSPC:
+    case EDQUOT:
+      outcome = Outcome::kNoSpace;
+      break;
+    case EEXIST:
+      outcome = Outcome::kAlreadyExists;
+      break;
+    case EBUSY:
+    case ENOTEMPTY:
+    case ETXTBSY:
+    case EXDEV:
+      outcome = Outcome::kConflict;
+      break;
+    case EINVAL:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case ENOEXEC:
+    case E2BIG:
+    case ENXIO:
+      outcome = Outcome::kInvalidArgument;
+      break;
+    case EFBIG:
+      outcome = Outcome::kTooLarge;
+      break;
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case EAGAIN:
+      outcome = Outcome::kLimitReached;
+      break;
+    default:  // errno is open
+      break;
+  }
+  const char* text = ::strerrordesc_np(error);
+  return {outcome, what + ": " + (text != nullptr ? text : "error " + std::to_string(error))};
+}
+
+}  // namespace space::guest_linux

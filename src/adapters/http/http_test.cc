@@ -1,0 +1,338 @@
+#include <gtest/gtest.h>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <map>
+
+#include "adapters/http/client.h"
+#include "adapters/http/head_check.h"
+#include "adapters/http/server.h"
+
+namespace space::http {
+namespace {
+
+using boost::asio::ip::tcp;
+using std::chrono::seconds;
+constexpr auto kAwait = boost::asio::as_tuple(boost::asio::use_awaitable);
+
+class NoLog final : public Log {
+ public:
+  void event(Level, std::string_view, std::initializer_list<Field>) override {}
+};
+
+// What the routes of the test server do.
+class Handler final : public HttpHandler {
+ public:
+  explicit Handler(Timer& timer) : timer_(timer) {}
+  Task<void> handle(HttpExchange& exchange) override {
+    ++requests;
+    const auto& path = exchange.request().path;
+    if (path == "/echo") co_return co_await echo(exchange);
+    if (path == "/refuse") {
+      static_cast<void>(co_await exchange.respond(403, {}, "no"));
+    } else if (path == "/break") {
+      static_cast<void>(co_await exchange.begin(200, {}));
+      static_cast<void>(co_await exchange.write(as_bytes("part")));
+    } else if (path == "/short") {
+      static_cast<void>(co_await exchange.begin(200, {}, 100));
+      static_cast<void>(co_await exchange.write(as_bytes("part")));
+      EXPECT_FALSE(co_await exchange.finish());
+    } else if (path == "/wait") {
+      exchange.on_gone([this] {
+        gone = true;
+        changed.notify();
+      });
+      while (!gone) co_await changed.wait(timer_, timer_.now() + seconds(60));
+    } else {
+      static_cast<void>(co_await exchange.respond(200, {{"x-test", "1"}}, "hello " + path));
+    }
+  }
+  int requests = 0;
+  bool gone = false;
+  bool body_broke = false;
+  Notifier changed;
+
+ private:
+  Task<void> echo(HttpExchange& exchange) {
+    std::vector<std::byte> buffer(10'000);
+    static_cast<void>(co_await exchange.begin(200, {}));
+    for (;;) {
+      const auto count = co_await exchange.read_body(buffer);
+      if (!count) {
+        body_broke = true;
+        changed.notify();
+        co_return;
+      }
+      if (*count == 0) break;
+      if (!co_await exchange.write(ByteView(buffer).first(*count))) co_return;
+    }
+    static_cast<void>(co_await exchange.finish());
+  }
+  Timer& timer_;
+};
+
+class Text final : public HttpBodySource {
+ public:
+  Text(std::string text, bool sized) : text_(std::move(text)), sized_(sized) {}
+  std::optional<std::uint64_t> size() const override {
+    return sized_ ? std::optional<std::uint64_t>(text_.size()) : std::nullopt;
+  }
+  Task<IoResult<std::size_t>> read(std::span<std::byte> buffer) override {
+    asked = true;
+    const auto count = std::min(buffer.size(), text_.size() - read_);
+    std::copy_n(as_bytes(text_).begin() + static_cast<std::ptrdiff_t>(read_), count,
+                buffer.begin());
+    read_ += count;
+    co_return count;
+  }
+  bool asked = false;
+
+ private:
+  std::string text_;
+  bool sized_;
+  std::size_t read_ = 0;
+};
+
+struct Fetched {
+  unsigned status = 0;
+  std::string body;
+  std::error_code error;
+};
+
+class HttpTest : public ::testing::Test {
+ public:
+  // Runs `test` against a server on a free port.
+  void run(Task<void> (*test)(HttpTest&)) {
+    const auto bound = server_.listen("127.0.0.1:0");
+    ASSERT_TRUE(bound);
+    port_ = *bound;
+    EXPECT_EQ(loop_.run(all(test), [] {}), 0);
+  }
+  Task<int> all(Task<void> (*test)(HttpTest&)) {
+    TaskScope tasks(loop_);
+    tasks.spawn("server", server_.run());
+    co_await test(*this);
+    co_await server_.stop();
+    co_await tasks.stop();
+    co_return 0;
+  }
+  Task<Fetched> fetch(std::string method, std::string target, HttpBodySource* body = nullptr) {
+    Client client(loop_);
+    HttpClientRequest request;
+    request.method = std::move(method);
+    request.base = "http://127.0.0.1:" + std::to_string(port_);
+    request.target = std::move(target);
+    Fetched out;
+    auto response = co_await client.send(std::move(request), body);
+    if (!response) {
+      out.error = response.error();
+      co_return out;
+    }
+    out.status = (*response)->head().status;
+    std::vector<std::byte> buffer(4096);
+    for (;;) {
+      const auto count = co_await (*response)->read(buffer);
+      if (!count) {
+        out.error = count.error();
+        co_return out;
+      }
+      if (*count == 0) co_return out;
+      out.body += as_text(ByteView(buffer).first(*count));
+    }
+  }
+  // Sends raw bytes and reads until the server closes.
+  Task<std::string> raw(std::string bytes) {
+    tcp::socket socket(loop_.context());
+    const tcp::endpoint endpoint(boost::asio::ip::address_v4::loopback(), port_);
+    const auto connected = co_await socket.async_connect(endpoint, kAwait);
+    EXPECT_FALSE(std::get<0>(connected));
+    const auto sent = co_await boost::asio::async_write(socket, boost::asio::buffer(bytes), kAwait);
+    EXPECT_FALSE(std::get<0>(sent));
+    std::string out;
+    std::array<char, 4096> buffer{};
+    for (;;) {
+      auto [error, count] = co_await socket.async_read_some(boost::asio::buffer(buffer), kAwait);
+      if (error) co_return out;
+      out.append(buffer.data(), count);
+    }
+  }
+
+  asio::Loop loop_;
+  NoLog log_;
+  Handler handler_{loop_};
+  Server server_{loop_, handler_, log_};
+  std::uint16_t port_ = 0;
+};
+
+TEST_F(HttpTest, C057_BodiesOfEverySizeComeBackSizedAndChunked) {
+  run([](HttpTest& t) -> Task<void> {
+    for (const std::size_t size : {0U, 1U, 17'000U, 18'433U, 65'535U, 65'536U, 1'048'577U}) {
+      for (const bool sized : {true, false}) {
+        std::string text(size, 'a');
+        for (std::size_t i = 0; i < size; ++i) text[i] = static_cast<char>(i * 31);
+        Text body(text, sized);
+        const auto got = co_await t.fetch("PUT", "/echo", &body);
+        EXPECT_EQ(got.status, 200U);
+        EXPECT_FALSE(got.error) << got.error.message();
+        EXPECT_EQ(got.body.size(), text.size()) << sized;
+        EXPECT_TRUE(got.body == text) << size;
+      }
+    }
+  });
+}
+
+TEST_F(HttpTest, C048_ABodyThatBreaksOffIsAnErrorAtTheClient) {
+  run([](HttpTest& t) -> Task<void> {
+    for (const char* target : {"/break", "/short"}) {
+      const auto got = co_await t.fetch("GET", target);
+      EXPECT_EQ(got.status, 200U);
+      EXPECT_EQ(got.body, "part");
+      EXPECT_EQ(got.error, std::errc::connection_reset) << got.error.message();
+    }
+  });
+}
+
+TEST_F(HttpTest, P19_ARefusedUploadIsAnsweredAndItsBodyNeverAsked) {
+  run([](HttpTest& t) -> Task<void> {
+    Text large(std::string(10'000'000, 'x'), true);
+    auto got = co_await t.fetch("PUT", "/refuse", &large);
+    EXPECT_EQ(got.status, 403U);
+    EXPECT_EQ(got.body, "no");
+    EXPECT_FALSE(large.asked);
+    Text small(std::string(1000, 'x'), true);
+    got = co_await t.fetch("PUT", "/refuse", &small);
+    EXPECT_EQ(got.status, 403U);
+  });
+}
+
+TEST_F(HttpTest, KeepsAConnectionForFurtherRequests) {
+  run([](HttpTest& t) -> Task<void> {
+    const auto out = co_await t.raw(
+        "GET /1 HTTP/1.1\r\nHost: a\r\n\r\n"
+        "PUT /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"
+        "GET /2 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    EXPECT_NE(out.find("hello /1"), std::string::npos);
+    EXPECT_NE(out.find("3\r\nabc\r\n0\r\n\r\n"), std::string::npos) << out;
+    EXPECT_NE(out.find("hello /2"), std::string::npos);
+    EXPECT_EQ(t.handler_.requests, 3);
+  });
+}
+
+TEST_F(HttpTest, C076_Answers100ContinueWhenTheHandlerReads) {
+  run([](HttpTest& t) -> Task<void> {
+    const auto out = co_await t.raw(
+        "PUT /refuse HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n");
+    EXPECT_EQ(out.find("100 Continue"), std::string::npos);
+    EXPECT_NE(out.find("403"), std::string::npos);
+    EXPECT_NE(out.find("connection: close"), std::string::npos);
+  });
+}
+
+TEST_F(HttpTest, C075_AmbiguousFramingIsA400AndTheConnectionEnds) {
+  run([](HttpTest& t) -> Task<void> {
+    const std::string next = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
+    const std::vector<std::string> bad{
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +5\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5, 5\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked,\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: identity\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: x\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        "GET / HTTP/1.1\r\n\r\n",
+        "GET / HTTP/1.1\nHost: a\n\n",
+        "GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nX: b\r\n c\r\n\r\n",
+        std::string("GET / HTTP/1.1\r\nHost: a\r\nX: b\0c\r\n\r\n", 37),
+        "GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "garbage\r\n\r\n"};
+    for (const auto& head : bad) {
+      const auto out = co_await t.raw(head + next);
+      EXPECT_TRUE(out.starts_with("HTTP/1.1 400")) << head << out;
+      EXPECT_EQ(out.find("smuggled"), std::string::npos);
+    }
+    EXPECT_EQ(t.handler_.requests, 0);
+    const auto large =
+        co_await t.raw("GET / HTTP/1.1\r\nHost: a\r\nX: " + std::string(40'000, 'x') + "\r\n\r\n");
+    EXPECT_TRUE(large.starts_with("HTTP/1.1 431")) << large;
+    const auto old = co_await t.raw("GET / HTTP/1.0\r\nHost: a\r\n\r\n");
+    EXPECT_TRUE(old.starts_with("HTTP/1.1 505")) << old;
+  });
+}
+
+TEST_F(HttpTest, C058_AChunkedUploadThatBreaksOffIsAnErrorAtTheHandler) {
+  run([](HttpTest& t) -> Task<void> {
+    const auto out = co_await t.raw(
+        "PUT /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\nzz\r\n");
+    EXPECT_EQ(out.find("\r\n0\r\n\r\n"), std::string::npos) << out;
+    EXPECT_TRUE(t.handler_.body_broke);
+  });
+}
+
+TEST_F(HttpTest, TellsThatTheClientIsGone) {
+  run([](HttpTest& t) -> Task<void> {
+    {
+      tcp::socket socket(t.loop_.context());
+      const tcp::endpoint endpoint(boost::asio::ip::address_v4::loopback(), t.port_);
+      const auto connected = co_await socket.async_connect(endpoint, kAwait);
+      EXPECT_FALSE(std::get<0>(connected));
+      const std::string request = "GET /wait HTTP/1.1\r\nHost: a\r\n\r\n";
+      const auto sent =
+          co_await boost::asio::async_write(socket, boost::asio::buffer(request), kAwait);
+      EXPECT_FALSE(std::get<0>(sent));
+      co_await sleep_for(t.loop_, std::chrono::milliseconds(50));
+      EXPECT_FALSE(t.handler_.gone);
+    }
+    const auto deadline = t.loop_.now() + seconds(60);
+    while (!t.handler_.gone && t.loop_.now() < deadline) {
+      co_await t.handler_.changed.wait(t.loop_, deadline);
+    }
+    EXPECT_TRUE(t.handler_.gone);
+  });
+}
+
+TEST_F(HttpTest, StopsWithRequestsUnderWay) {
+  run([](HttpTest& t) -> Task<void> {
+    tcp::socket socket(t.loop_.context());
+    const tcp::endpoint endpoint(boost::asio::ip::address_v4::loopback(), t.port_);
+    const auto connected = co_await socket.async_connect(endpoint, kAwait);
+    EXPECT_FALSE(std::get<0>(connected));
+    const std::string request = "PUT /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc";
+    const auto sent =
+        co_await boost::asio::async_write(socket, boost::asio::buffer(request), kAwait);
+    EXPECT_FALSE(std::get<0>(sent));
+    co_await sleep_for(t.loop_, std::chrono::milliseconds(50));
+  });
+}
+
+TEST_F(HttpTest, TheClientRefusesBadInput) {
+  run([](HttpTest& t) -> Task<void> {
+    Client client(t.loop_);
+    for (const char* base : {"https://a", "http://", "ftp://a", "http://a/b", "http://u@a"}) {
+      HttpClientRequest request;
+      request.base = base;
+      request.target = "/";
+      const auto got = co_await client.send(request, nullptr);
+      EXPECT_FALSE(got);
+      if (!got) {
+        EXPECT_EQ(got.error(), std::errc::invalid_argument) << base;
+      }
+    }
+    HttpClientRequest injected;
+    injected.base = "http://127.0.0.1:1";
+    injected.target = "/a\r\nX: y";
+    const auto got = co_await client.send(injected, nullptr);
+    EXPECT_FALSE(got);
+  });
+}
+
+}  // namespace
+}  // namespace space::http

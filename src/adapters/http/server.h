@@ -1,0 +1,45 @@
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "adapters/asio/loop.h"
+#include "ports/http.h"
+#include "ports/log.h"
+#include "ports/task_scope.h"
+
+namespace space::http {
+
+// HTTP/1.1 over TCP. Strict: head_check.h, HTTP/1.1 only, origin-form targets only; the connection
+// is closed after any malformed request, and at each time limit. Keep-alive and pipelining, one
+// request at a time per connection.
+class Server {
+ public:
+  struct Limits {
+    std::size_t head_bytes = 32U << 10;  // beyond: 431
+    std::size_t connections = 1024;      // beyond: they wait in the kernel's queue
+    BootClock::duration head_time = std::chrono::seconds(15);  // first byte to the end of the head
+    BootClock::duration idle_time =
+        std::chrono::seconds(60);  // between requests, per read, per write
+  };
+  // All outlive the server.
+  Server(asio::Loop& loop, HttpHandler& handler, Log& log);
+  Server(asio::Loop& loop, HttpHandler& handler, Log& log, Limits limits);
+  ~Server();
+
+  // Binds "HOST:PORT" (an IP address; port 0: any free one). The port in use.
+  IoResult<std::uint16_t> listen(const std::string& address);
+  // Serves until `close`.
+  Task<void> run();
+  // Refuses new connections. Idempotent.
+  void close();
+  // Breaks off the connections there are, and completes when none is left.
+  Task<void> stop();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace space::http

@@ -1,0 +1,240 @@
+#pragma once
+#include <gtest/gtest.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/io_context.hpp>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "ports/control_store.h"
+
+// What every ControlStore must do, as one typed test: instantiate StoreConformance with a factory
+// type that has `std::unique_ptr<ControlStore> open()`, which opens the same store again on a
+// second call when `kDurable`.
+namespace space::testing {
+
+template <class T>
+StoreResult<T> complete(Task<StoreResult<T>> task) {
+  boost::asio::io_context loop;
+  std::optional<StoreResult<T>> result;
+  boost::asio::co_spawn(
+      loop, std::move(task),
+      [&](const std::exception_ptr&, StoreResult<T> value) { result = std::move(value); });
+  loop.run();
+  return *std::move(result);
+}
+
+template <class Id>
+Id id_of(std::uint8_t value) {
+  return *Id::from(Bytes(Id::kBytes, std::byte{value}));
+}
+
+inline WallTime at(std::int64_t seconds) {
+  return WallTime{std::chrono::seconds{1'800'000'000 + seconds}};
+}
+
+template <class Factory>
+class StoreConformance : public ::testing::Test {
+ protected:
+  StoreConformance() : store(factory.open()) {
+    EXPECT_TRUE(complete(store->add_api_key({key, team, at(0), std::nullopt})));
+  }
+  fleet::Sandbox sandbox(const char* name) {
+    fleet::Sandbox made;
+    made.id = *identity::SandboxId::parse(name);
+    made.team = team;
+    made.template_name = "host";
+    made.metadata = {{"purpose", "test"}, {"empty", ""}};
+    made.envs = {{"LANG", "C"}};
+    made.memory_bytes = 1U << 30;
+    made.started_at = at(0);
+    made.ends_at = at(300);
+    return made;
+  }
+  fleet::Execution execution(const fleet::Sandbox& of, std::uint64_t generation,
+                             std::uint8_t activation) {
+    fleet::Execution made;
+    made.route.sandbox = of.id;
+    made.route.generation = {generation};
+    made.route.worker = *identity::WorkerId::parse("w1");
+    made.route.activation = id_of<identity::ActivationId>(activation);
+    made.secret = Bytes(32, std::byte{7});
+    made.handle = "handle";
+    return made;
+  }
+  const ApiKeyHash key = id_of<ApiKeyHash>(1);
+  const identity::TeamId team = *identity::TeamId::parse("team-a");
+  const identity::HolderId holder = id_of<identity::HolderId>(4);
+  Factory factory;
+  std::unique_ptr<ControlStore> store;
+};
+TYPED_TEST_SUITE_P(StoreConformance);
+
+TYPED_TEST_P(StoreConformance, KeysAreAddedOnceListedAndRevoked) {
+  auto& store = *this->store;
+  const ApiKeyRow row{this->key, this->team, at(0), std::nullopt};
+  EXPECT_EQ(complete(store.add_api_key(row)).error().error, StoreError::kAlreadyExists);
+  EXPECT_EQ(*complete(store.list_api_keys()), std::vector{row});
+  EXPECT_EQ(complete(store.revoke_api_key(id_of<ApiKeyHash>(9), at(1))).error().error,
+            StoreError::kNotFound);
+  EXPECT_TRUE(complete(store.revoke_api_key(this->key, at(1))));
+  EXPECT_TRUE(complete(store.revoke_api_key(this->key, at(2))));
+  EXPECT_EQ(complete(store.list_api_keys())->front().revoked_at, at(1));
+}
+
+TYPED_TEST_P(StoreConformance, P18_ASessionIsExtendedWhileItLivesAndReplacedAfter) {
+  auto& store = *this->store;
+  const auto open = [&](std::uint8_t fresh, std::int64_t now) {
+    return complete(store.open_session(this->key, this->holder, id_of<identity::SessionId>(fresh),
+                                       at(now), at(now + 600)));
+  };
+  EXPECT_EQ(open(1, 0)->id, id_of<identity::SessionId>(1));
+  const auto extended = open(2, 599);
+  EXPECT_EQ(extended->id, id_of<identity::SessionId>(1));
+  EXPECT_EQ(extended->expires_at, at(1199));
+  EXPECT_EQ(extended->team, this->team);
+  EXPECT_EQ(*complete(store.live_session(extended->id, at(1198))), *extended);
+  EXPECT_EQ(complete(store.live_session(extended->id, at(1199))).error().error,
+            StoreError::kNotFound);
+  EXPECT_EQ(open(3, 1199)->id, id_of<identity::SessionId>(3));
+  const auto other = complete(store.open_session(
+      this->key, id_of<identity::HolderId>(5), id_of<identity::SessionId>(6), at(1200), at(1300)));
+  EXPECT_EQ(other->id, id_of<identity::SessionId>(6));
+  EXPECT_EQ(complete(store.open_session(id_of<ApiKeyHash>(9), this->holder,
+                                        id_of<identity::SessionId>(7), at(0), at(1)))
+                .error()
+                .error,
+            StoreError::kNotFound);
+}
+
+TYPED_TEST_P(StoreConformance, P11_ARevokedKeyHasNoLiveSessionAndNamesTheEnded) {
+  auto& store = *this->store;
+  const auto id = id_of<identity::SessionId>(1);
+  ASSERT_TRUE(complete(store.open_session(this->key, this->holder, id, at(0), at(600))));
+  EXPECT_TRUE(complete(store.end_sessions(at(1)))->empty());
+  ASSERT_TRUE(complete(store.revoke_api_key(this->key, at(1))));
+  EXPECT_FALSE(complete(store.live_session(id, at(2))));
+  EXPECT_FALSE(complete(store.open_session(this->key, this->holder, id, at(2), at(600))));
+  EXPECT_EQ(*complete(store.end_sessions(at(2))), std::vector{id});
+  EXPECT_TRUE(complete(store.end_sessions(at(2)))->empty());
+}
+
+TYPED_TEST_P(StoreConformance, P34_CommitsCompareTheRevision) {
+  auto& store = *this->store;
+  auto sandbox = this->sandbox("aaa");
+  ASSERT_TRUE(complete(store.insert_sandbox(sandbox)));
+  EXPECT_EQ(complete(store.insert_sandbox(sandbox)).error().error, StoreError::kAlreadyExists);
+  auto mine = *complete(store.load(sandbox.id));
+  EXPECT_EQ(mine.sandbox, sandbox);
+  auto late = mine;
+  mine.sandbox.state = wire::SandboxState::kRunning;
+  mine.executions.push_back(this->execution(sandbox, 1, 1));
+  ASSERT_TRUE(complete(store.commit(mine)));
+  EXPECT_EQ(complete(store.commit(late)).error().error, StoreError::kConflict);
+  const auto now = *complete(store.load(sandbox.id));
+  EXPECT_EQ(now.sandbox.revision, mine.sandbox.revision + 1);
+  EXPECT_EQ(now.executions, mine.executions);
+  late.sandbox.id = *identity::SandboxId::parse("none");
+  EXPECT_EQ(complete(store.commit(late)).error().error, StoreError::kNotFound);
+  EXPECT_EQ(complete(store.load(late.sandbox.id)).error().error, StoreError::kNotFound);
+}
+
+TYPED_TEST_P(StoreConformance, P34_AGenerationIsOneRouteForEver) {
+  auto& store = *this->store;
+  const auto sandbox = this->sandbox("aaa");
+  ASSERT_TRUE(complete(store.insert_sandbox(sandbox)));
+  auto snapshot = *complete(store.load(sandbox.id));
+  snapshot.executions = {this->execution(sandbox, 1, 1)};
+  snapshot.executions[0].state = fleet::ExecutionState::kGone;
+  ASSERT_TRUE(complete(store.commit(snapshot)));
+  snapshot = *complete(store.load(sandbox.id));
+  EXPECT_TRUE(snapshot.executions.empty());  // gone
+  snapshot.sandbox.reason = "changed";
+  snapshot.executions = {this->execution(sandbox, 1, 2)};
+  EXPECT_EQ(complete(store.commit(snapshot)).error().error, StoreError::kAlreadyExists);
+  EXPECT_EQ(complete(store.load(sandbox.id))->sandbox.reason, "");  // nothing of it was written
+}
+
+TYPED_TEST_P(StoreConformance, FindsWhatIsUnfinishedExpiredListedAndPurged) {
+  auto& store = *this->store;
+  const auto make = [&](const char* name, wire::SandboxState state) {
+    auto sandbox = this->sandbox(name);
+    sandbox.state = state;
+    EXPECT_TRUE(complete(store.insert_sandbox(sandbox)));
+    return *complete(store.load(sandbox.id));
+  };
+  auto running = make("aaa", wire::SandboxState::kRunning);
+  make("bbb", wire::SandboxState::kPaused);
+  auto killed = make("ccc", wire::SandboxState::kKilled);
+  auto busy = make("ddd", wire::SandboxState::kResuming);
+  busy.sandbox.operation = fleet::Operation{};
+  busy.sandbox.operation->target = *identity::WorkerId::parse("w1");
+  busy.sandbox.operation->owner = *identity::OwnerId::parse("control-1");
+  ASSERT_TRUE(complete(store.commit(busy)));
+  running.executions = {this->execution(running.sandbox, 1, 1),
+                        this->execution(running.sandbox, 2, 2)};
+  running.executions[0].state = fleet::ExecutionState::kDiscarding;
+  ASSERT_TRUE(complete(store.commit(running)));
+
+  using Ids = std::vector<identity::SandboxId>;
+  EXPECT_EQ(*complete(store.unfinished()), (Ids{running.sandbox.id, busy.sandbox.id}));
+  EXPECT_TRUE(complete(store.expired(at(299)))->empty());
+  EXPECT_EQ(*complete(store.expired(at(300))), Ids{running.sandbox.id});
+  EXPECT_EQ(complete(store.list(this->team))->size(), 3U);
+  EXPECT_TRUE(complete(store.list(*identity::TeamId::parse("other")))->empty());
+  EXPECT_EQ(*complete(store.executions()), running.executions);
+  ASSERT_TRUE(complete(store.purge(at(300))));
+  EXPECT_TRUE(complete(store.load(killed.sandbox.id)));
+  ASSERT_TRUE(complete(store.purge(at(301))));
+  EXPECT_FALSE(complete(store.load(killed.sandbox.id)));
+  EXPECT_TRUE(complete(store.load(running.sandbox.id)));
+}
+
+TYPED_TEST_P(StoreConformance, P3_TheMintViewShowsSessionAndExecutionTogether) {
+  auto& store = *this->store;
+  const auto sandbox = this->sandbox("aaa");
+  ASSERT_TRUE(complete(store.insert_sandbox(sandbox)));
+  const auto session = id_of<identity::SessionId>(1);
+  auto view = complete(store.mint_view(session, sandbox.id, at(0)));
+  EXPECT_FALSE(view->session);
+  EXPECT_TRUE(view->snapshot);
+  ASSERT_TRUE(complete(store.open_session(this->key, this->holder, session, at(0), at(600))));
+  view = complete(store.mint_view(session, *identity::SandboxId::parse("none"), at(0)));
+  EXPECT_TRUE(view->session);
+  EXPECT_FALSE(view->snapshot);
+  EXPECT_FALSE(complete(store.mint_view(session, sandbox.id, at(600)))->session);
+}
+
+TYPED_TEST_P(StoreConformance, P6_BundleVersionsNeverGoBack) {
+  auto& store = *this->store;
+  EXPECT_EQ(complete(store.load_bundle()).error().error, StoreError::kNotFound);
+  identity::KeyBundle bundle;
+  bundle.version = {2};
+  bundle.issuer = *identity::Issuer::parse("space");
+  bundle.valid_until = at(600);
+  bundle.keys = {{{1}, identity::KeyState::kActive, id_of<identity::PublicKey>(1), {}}};
+  ASSERT_TRUE(complete(store.save_bundle(bundle)));
+  bundle.valid_until = at(700);
+  ASSERT_TRUE(complete(store.save_bundle(bundle)));
+  EXPECT_EQ(*complete(store.load_bundle()), bundle);
+  auto older = bundle;
+  older.version = {1};
+  EXPECT_EQ(complete(store.save_bundle(older)).error().error, StoreError::kConflict);
+  const WorkerRow worker{
+      *identity::WorkerId::parse("w1"), id_of<identity::BootNonce>(3), {2}, at(5)};
+  ASSERT_TRUE(complete(store.save_worker(worker)));
+  ASSERT_TRUE(complete(store.save_worker(worker)));
+  EXPECT_EQ(*complete(store.list_workers()), std::vector{worker});
+}
+
+REGISTER_TYPED_TEST_SUITE_P(StoreConformance, KeysAreAddedOnceListedAndRevoked,
+                            P18_ASessionIsExtendedWhileItLivesAndReplacedAfter,
+                            P11_ARevokedKeyHasNoLiveSessionAndNamesTheEnded,
+                            P34_CommitsCompareTheRevision, P34_AGenerationIsOneRouteForEver,
+                            FindsWhatIsUnfinishedExpiredListedAndPurged,
+                            P3_TheMintViewShowsSessionAndExecutionTogether,
+                            P6_BundleVersionsNeverGoBack);
+
+}  // namespace space::testing

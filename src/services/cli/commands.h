@@ -1,0 +1,54 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "services/cli/api.h"
+
+// The commands that talk to the API: each makes its requests, prints, and completes with the exit
+// code.
+namespace space::cli {
+
+struct CreateOptions {
+  std::string template_name = "host";
+  std::optional<std::uint32_t> timeout_s;
+  std::map<std::string, std::string> metadata;
+  std::map<std::string, std::string> envs;
+  std::optional<std::string> worker;
+  std::optional<std::uint32_t> cpu_millis;
+  std::optional<std::uint64_t> memory_mb;
+  std::optional<std::uint64_t> disk_mb;
+};
+Task<int> create(Context& context, CreateOptions options);
+Task<int> list(Context& context);
+Task<int> info(Context& context, std::string sandbox);
+Task<int> pause(Context& context, std::string sandbox);
+
+struct ResumeOptions {
+  std::string sandbox;
+  std::optional<std::string> worker;
+  std::optional<std::uint32_t> timeout_s;
+};
+Task<int> resume(Context& context, ResumeOptions options);
+Task<int> move(Context& context, ResumeOptions options);
+Task<int> kill(Context& context, std::vector<std::string> sandboxes);
+Task<int> route(Context& context, std::string sandbox);
+
+Task<int> cat(Context& context, std::string sandbox, std::string path, std::string user);
+// One of `from` and `to` is `ID:PATH`, the other a local path; "-" is stdin or stdout.
+Task<int> copy(Context& context, std::string from, std::string to, std::string user);
+
+struct ExecOptions {
+  std::string sandbox;
+  std::vector<std::string> command;  // at least one
+  std::map<std::string, std::string> envs;
+  std::string cwd;
+  std::string user;
+  std::optional<std::uint64_t> timeout_ms;
+  bool forward_stdin = false;
+};
+Task<int> exec(Context& context, ExecOptions options);
+
+}  // namespace space::cli

@@ -1,0 +1,217 @@
+#include "services/control_plane/testing/memory_store.h"
+
+namespace space::control_plane {
+namespace {
+
+using fleet::ExecutionState;
+using fleet::SandboxState;
+
+std::unexpected<StoreFailure> failure(StoreError error, std::string detail) {
+  return std::unexpected(StoreFailure{error, std::move(detail)});
+}
+
+}  // namespace
+
+Task<StoreResult<void>> MemoryStore::add_api_key(ApiKeyRow row) {
+  if (!keys_.emplace(row.hash, row).second) {
+    co_return failure(StoreError::kAlreadyExists, "this key exists");
+  }
+  co_return StoreResult<void>{};
+}
+
+Task<StoreResult<void>> MemoryStore::revoke_api_key(ApiKeyHash hash, WallTime now) {
+  const auto at = keys_.find(hash);
+  if (at == keys_.end()) co_return failure(StoreError::kNotFound, "no such key");
+  if (!at->second.revoked_at) at->second.revoked_at = now;
+  co_return StoreResult<void>{};
+}
+
+Task<StoreResult<std::vector<ApiKeyRow>>> MemoryStore::list_api_keys() {
+  std::vector<ApiKeyRow> rows;
+  for (const auto& [hash, row] : keys_) rows.push_back(row);
+  co_return rows;
+}
+
+Task<StoreResult<SessionRow>> MemoryStore::open_session(ApiKeyHash key, identity::HolderId holder,
+                                                        identity::SessionId fresh, WallTime now,
+                                                        WallTime expires_at) {
+  const auto at = keys_.find(key);
+  if (at == keys_.end() || at->second.revoked_at) {
+    co_return failure(StoreError::kNotFound, "no such key");
+  }
+  for (auto& [id, row] : sessions_) {
+    if (row.key == key && row.holder == holder && row.expires_at > now) {
+      row.expires_at = expires_at;
+      co_return row;
+    }
+  }
+  SessionRow row{fresh, key, at->second.team, holder, expires_at};
+  sessions_.emplace(fresh, row);
+  co_return row;
+}
+
+const SessionRow* MemoryStore::find_live(const identity::SessionId& id, WallTime now) const {
+  const auto at = sessions_.find(id);
+  if (at == sessions_.end() || at->second.expires_at <= now) return nullptr;
+  const auto key = keys_.find(at->second.key);
+  return key == keys_.end() || key->second.revoked_at ? nullptr : &at->second;
+}
+
+Task<StoreResult<SessionRow>> MemoryStore::live_session(identity::SessionId id, WallTime now) {
+  const auto* found = find_live(id, now);
+  if (found == nullptr) co_return failure(StoreError::kNotFound, "no such session");
+  co_return *found;
+}
+
+Task<StoreResult<std::vector<identity::SessionId>>> MemoryStore::end_sessions(WallTime now) {
+  std::vector<identity::SessionId> ended;
+  for (auto it = sessions_.begin(); it != sessions_.end();) {
+    const auto key = keys_.find(it->second.key);
+    const bool revoked = key == keys_.end() || key->second.revoked_at;
+    if (revoked) ended.push_back(it->first);
+    it = revoked || it->second.expires_at <= now ? sessions_.erase(it) : std::next(it);
+  }
+  co_return ended;
+}
+
+Task<StoreResult<void>> MemoryStore::insert_sandbox(fleet::Sandbox sandbox) {
+  if (!sandboxes_.emplace(sandbox.id, sandbox).second) {
+    co_return failure(StoreError::kAlreadyExists, "this sandbox id is in use");
+  }
+  co_return StoreResult<void>{};
+}
+
+fleet::Snapshot MemoryStore::snapshot(const fleet::Sandbox& sandbox) const {
+  fleet::Snapshot result{sandbox, {}};
+  for (auto it = executions_.lower_bound({sandbox.id, {}});
+       it != executions_.end() && it->first.first == sandbox.id; ++it) {
+    if (it->second.state != ExecutionState::kGone) result.executions.push_back(it->second);
+  }
+  return result;
+}
+
+Task<StoreResult<fleet::Snapshot>> MemoryStore::load(identity::SandboxId sandbox) {
+  const auto at = sandboxes_.find(sandbox);
+  if (at == sandboxes_.end()) co_return failure(StoreError::kNotFound, "no such sandbox");
+  co_return snapshot(at->second);
+}
+
+Task<StoreResult<std::vector<fleet::Snapshot>>> MemoryStore::list(identity::TeamId team) {
+  std::vector<fleet::Snapshot> found;
+  for (const auto& [id, sandbox] : sandboxes_) {
+    if (sandbox.team == team && sandbox.state != SandboxState::kKilled) {
+      found.push_back(snapshot(sandbox));
+    }
+  }
+  co_return found;
+}
+
+Task<StoreResult<void>> MemoryStore::commit(fleet::Snapshot changed) {
+  const auto at = sandboxes_.find(changed.sandbox.id);
+  if (at == sandboxes_.end()) co_return failure(StoreError::kNotFound, "no such sandbox");
+  if (at->second.revision != changed.sandbox.revision) {
+    co_return failure(StoreError::kConflict, "the sandbox changed meanwhile");
+  }
+  for (const auto& execution : changed.executions) {
+    const auto stored = executions_.find({changed.sandbox.id, execution.route.generation});
+    if (stored != executions_.end() && stored->second.route != execution.route) {
+      co_return failure(StoreError::kAlreadyExists, "this generation is taken");
+    }
+  }
+  at->second = changed.sandbox;
+  ++at->second.revision;
+  for (auto& execution : changed.executions) {
+    const std::pair key{changed.sandbox.id, execution.route.generation};
+    executions_.insert_or_assign(key, std::move(execution));
+  }
+  co_return StoreResult<void>{};
+}
+
+Task<StoreResult<std::vector<identity::SandboxId>>> MemoryStore::unfinished() {
+  std::vector<identity::SandboxId> found;
+  for (const auto& [id, sandbox] : sandboxes_) {
+    bool wanted = sandbox.operation.has_value();
+    for (const auto& execution : snapshot(sandbox).executions) {
+      wanted = wanted || execution.state == ExecutionState::kDiscarding;
+    }
+    if (wanted) found.push_back(id);
+  }
+  co_return found;
+}
+
+Task<StoreResult<std::vector<identity::SandboxId>>> MemoryStore::expired(WallTime now) {
+  std::vector<identity::SandboxId> found;
+  for (const auto& [id, sandbox] : sandboxes_) {
+    const auto state = sandbox.state;
+    const bool timed = state == SandboxState::kCreating || state == SandboxState::kRunning ||
+                       state == SandboxState::kFailed || state == SandboxState::kLost;
+    if (timed && sandbox.ends_at <= now) found.push_back(id);
+  }
+  co_return found;
+}
+
+Task<StoreResult<std::vector<fleet::Execution>>> MemoryStore::executions() {
+  std::vector<fleet::Execution> found;
+  for (const auto& [key, execution] : executions_) {
+    if (execution.state != ExecutionState::kGone) found.push_back(execution);
+  }
+  co_return found;
+}
+
+Task<StoreResult<void>> MemoryStore::purge(WallTime before) {
+  for (auto it = sandboxes_.begin(); it != sandboxes_.end();) {
+    const auto& sandbox = it->second;
+    if (sandbox.state != SandboxState::kKilled || sandbox.ends_at >= before ||
+        !snapshot(sandbox).executions.empty()) {
+      ++it;
+      continue;
+    }
+    std::erase_if(executions_, [&](const auto& item) { return item.first.first == it->first; });
+    it = sandboxes_.erase(it);
+  }
+  co_return StoreResult<void>{};
+}
+
+Task<StoreResult<MintView>> MemoryStore::mint_view(identity::SessionId session,
+                                                   identity::SandboxId sandbox, WallTime now) {
+  MintView view;
+  if (const auto* row = find_live(session, now)) view.session = *row;
+  if (const auto at = sandboxes_.find(sandbox); at != sandboxes_.end()) {
+    view.snapshot = snapshot(at->second);
+  }
+  co_return view;
+}
+
+Task<StoreResult<identity::KeyBundle>> MemoryStore::load_bundle() {
+  if (!bundle_) co_return failure(StoreError::kNotFound, "no key bundle yet");
+  co_return *bundle_;
+}
+
+Task<StoreResult<void>> MemoryStore::save_bundle(identity::KeyBundle bundle) {
+  if (bundle_ && bundle.version < bundle_->version) {
+    co_return failure(StoreError::kConflict, "a newer key bundle is stored");
+  }
+  bundle_ = std::move(bundle);
+  co_return StoreResult<void>{};
+}
+
+Task<StoreResult<void>> MemoryStore::save_worker(WorkerRow row) {
+  workers_.insert_or_assign(row.worker, row);
+  co_return StoreResult<void>{};
+}
+
+Task<StoreResult<std::vector<WorkerRow>>> MemoryStore::list_workers() {
+  std::vector<WorkerRow> rows;
+  for (const auto& [id, row] : workers_) rows.push_back(row);
+  co_return rows;
+}
+
+std::vector<fleet::Execution> MemoryStore::history(const identity::SandboxId& sandbox) const {
+  std::vector<fleet::Execution> found;
+  for (const auto& [key, execution] : executions_) {
+    if (key.first == sandbox) found.push_back(execution);
+  }
+  return found;
+}
+
+}  // namespace space::control_plane

@@ -1,0 +1,178 @@
+#include "services/node_api/records_json.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/result.h"
+#include "base/text.h"
+
+namespace space::node_api {
+namespace {
+
+using Object = Json::Object;
+
+std::string digits(std::int64_t value, std::size_t width) {
+  auto text = std::to_string(value);
+  return std::string(width - std::min(width, text.size()), '0') + text;
+}
+
+Json text_map(const std::map<std::string, std::string>& map) {
+  Object out;
+  for (const auto& [key, value] : map) out.emplace(key, value);
+  return out;
+}
+
+Json route_json(const identity::RouteIdentity& route, std::uint32_t attempt) {
+  Object out{{"sandbox", route.sandbox.text()},       {"generation", route.generation.value},
+             {"worker", route.worker.text()},         {"substrate", to_string(route.substrate)},
+             {"activation", route.activation.text()}, {"attempt", attempt}};
+  if (route.pod_uid) out.emplace("pod_uid", route.pod_uid->text());
+  return out;
+}
+
+constexpr std::uint64_t kMegabyte = 1U << 20;
+
+std::string_view file_type(wire::FileType type) {
+  switch (type) {
+    case wire::FileType::kFile:
+      return "file";
+    case wire::FileType::kDirectory:
+      return "directory";
+    case wire::FileType::kSymlink:
+      return "symlink";
+    case wire::FileType::kOther:
+      return "other";
+  }
+  std::unreachable();
+}
+
+}  // namespace
+
+std::string time_text(WallTime time) {
+  constexpr WallTime kFirst{std::chrono::milliseconds{-62'167'219'200'000}};
+  constexpr WallTime kLast{std::chrono::milliseconds{253'402'300'799'999}};
+  time = std::clamp(time, kFirst, kLast);
+  const auto day = std::chrono::floor<std::chrono::days>(time);
+  const std::chrono::year_month_day date(day);
+  const std::chrono::hh_mm_ss clock(time - day);
+  return digits(int{date.year()}, 4) + "-" + digits(unsigned{date.month()}, 2) + "-" +
+         digits(unsigned{date.day()}, 2) + "T" + digits(clock.hours().count(), 2) + ":" +
+         digits(clock.minutes().count(), 2) + ":" + digits(clock.seconds().count(), 2) + "." +
+         digits(clock.subseconds().count(), 3) + "Z";
+}
+
+std::string execution_text(const identity::RouteIdentity& route) {
+  return route.sandbox.text() + "." + std::to_string(route.generation.value) + "@" +
+         route.worker.text();
+}
+
+Json to_json(const wire::SandboxInfo& info) {
+  Object out{{"id", info.sandbox.text()},
+             {"state", to_string(info.state)},
+             {"template", info.template_name},
+             {"metadata", text_map(info.metadata)},
+             {"started_at", time_text(info.started_at)},
+             {"ends_at", time_text(info.ends_at)},
+             {"cpu_millis", info.cpu_millis},
+             {"memory_mb", info.memory_bytes / kMegabyte},
+             {"disk_mb", info.disk_bytes / kMegabyte},
+             {"generation", info.generation.value}};
+  if (info.worker) out.emplace("worker", info.worker->text());
+  if (!info.state_reason.empty()) out.emplace("state_reason", info.state_reason);
+  return out;
+}
+
+Json to_json(const wire::SandboxRouteResult& result) {
+  Json::Array receivers;
+  for (const auto& at : result.receivers) {
+    Object item{{"worker", at.worker.text()},
+                {"reachable", at.reachable},
+                {"epoch", at.epoch},
+                {"floor", at.floor},
+                {"leases", at.leases}};
+    item.emplace("installed", at.route ? route_json(*at.route, at.attempt) : Json());
+    receivers.emplace_back(std::move(item));
+  }
+  Object out{{"endpoint", result.endpoint}, {"receivers", std::move(receivers)}};
+  out.emplace("selected", result.selected ? route_json(*result.selected, result.attempt) : Json());
+  return out;
+}
+
+Json to_json(const wire::PlatformStatusResult& result) {
+  Json::Array workers;
+  for (const auto& worker : result.workers) {
+    Object item{{"id", worker.worker.text()},
+                {"reachable", worker.reachable},
+                {"sandboxes", worker.sandboxes},
+                {"bundle_version", worker.bundle_version},
+                {"clock_healthy", worker.clock_healthy},
+                {"clock_offset_ms", worker.clock_offset_ms},
+                {"runtime", worker.runtime},
+                {"evidence", worker.evidence}};
+    if (!worker.reason.empty()) item.emplace("reason", worker.reason);
+    workers.emplace_back(std::move(item));
+  }
+  return Object{
+      {"workers", std::move(workers)}, {"running", result.running}, {"paused", result.paused}};
+}
+
+Json to_json(const wire::FileEntry& entry) {
+  Object out{{"name", entry.name},
+             {"path", entry.path},
+             {"type", file_type(entry.type)},
+             {"size", entry.size},
+             {"mode", entry.mode},
+             {"owner", entry.owner},
+             {"group", entry.group},
+             {"modified_at", time_text(entry.modified)}};
+  // A name that is no UTF-8 has no JSON text: its exact bytes come beside it (C059).
+  if (!is_utf8(entry.path)) out.emplace("path_base64", to_base64(as_bytes(entry.path)));
+  if (entry.symlink_target) out.emplace("symlink_target", *entry.symlink_target);
+  return out;
+}
+
+Json to_json(const wire::ProcessInfo& info) {
+  Json::Array arguments;
+  for (const auto& argument : info.spec.arguments) arguments.emplace_back(argument);
+  Object out{{"pid", info.pid},
+             {"command", info.spec.command},
+             {"arguments", std::move(arguments)},
+             {"envs", text_map(info.spec.envs)},
+             {"cwd", info.spec.cwd},
+             {"user", info.spec.user}};
+  if (!info.spec.tag.empty()) out.emplace("tag", info.spec.tag);
+  return out;
+}
+
+Json to_json(const wire::ProcessEvent& event) {
+  return std::visit(Overload{
+                        [](const wire::ProcessStarted& e) -> Json {
+                          return Object{{"started", Object{{"pid", e.pid}}}};
+                        },
+                        [](const wire::ProcessOutput& e) -> Json {
+                          const auto* name =
+                              e.channel == wire::OutputChannel::kStdout ? "stdout" : "stderr";
+                          return Object{{name, to_base64(e.bytes)}};
+                        },
+                        [](const wire::ProcessExited& e) -> Json {
+                          return Object{{"exited", Object{{"exit_code", e.exit_code},
+                                                          {"signal", e.signal},
+                                                          {"core_dumped", e.core_dumped},
+                                                          {"out_of_memory", e.out_of_memory},
+                                                          {"timed_out", e.timed_out}}}};
+                        },
+                    },
+                    event.event);
+}
+
+Json to_json(const Counters& counters) {
+  Object refusals;
+  for (const auto& [reason, count] : counters.refusals) refusals.emplace(reason, count);
+  return Object{{"admitted", counters.admitted},  {"repairs", counters.repairs},
+                {"look_ups", counters.look_ups},  {"mints", counters.mints},
+                {"renewals", counters.renewals},  {"misroutes", counters.misroutes},
+                {"refusals", std::move(refusals)}};
+}
+
+}  // namespace space::node_api

@@ -1,0 +1,24 @@
+#pragma once
+#include <string>
+
+#include "core/wire/messages.h"
+#include "services/node_api/gateway.h"
+#include "services/node_api/json.h"
+
+// The JSON forms of the typed records (docs/api.md).
+namespace space::node_api {
+
+// RFC 3339 in UTC with milliseconds. Times outside the years 0-9999 are cut to that range.
+std::string time_text(WallTime time);
+// "<sandbox>.<generation>@<worker>": an execution, as X-Space-Execution carries it.
+std::string execution_text(const identity::RouteIdentity& route);
+
+Json to_json(const wire::SandboxInfo& info);
+Json to_json(const wire::SandboxRouteResult& result);
+Json to_json(const wire::PlatformStatusResult& result);
+Json to_json(const wire::FileEntry& entry);
+Json to_json(const wire::ProcessInfo& info);
+Json to_json(const wire::ProcessEvent& event);
+Json to_json(const Counters& counters);
+
+}  // namespace space::node_api

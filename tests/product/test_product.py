@@ -1,0 +1,467 @@
+"""End-to-end tests: the `space` command line and the real parts, in a data folder of their own.
+
+Run: SPACE_BUILD=build/release python3 tests/product/test_product.py -v [TestClass[.test]]
+"""
+
+import base64
+import contextlib
+import glob
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+BUILD = os.path.abspath(os.environ.get("SPACE_BUILD", "build/release"))
+SPACE = os.path.join(BUILD, "bin/space")
+# Names of their own, so that control groups of a platform of this machine are not in the way.
+W1, W2 = ("%s-%s" % (name, secrets.token_hex(3)) for name in ("t1", "t2"))
+CAP = 60  # seconds a test waits for anything; bounds are judged by the benchmarks
+
+FAILED, NO_SANDBOX, OUTCOME_UNKNOWN, PLATFORM_DOWN = 240, 241, 242, 3
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Platform:
+    """One platform in a temporary folder; `stop` leaves nothing running."""
+
+    def __init__(self):
+        self.data = tempfile.mkdtemp(prefix="space-product-")
+        os.chmod(self.data, 0o711)
+        self.port = free_port()
+        self.environment = {
+            "PATH": os.environ["PATH"], "HOME": self.data, "SPACE_DATA": self.data,
+            "LANG": "C.UTF-8",
+        }
+        # Other uids than the defaults, for the same reason.
+        with open(os.path.join(self.data, "space.toml"), "w") as f:
+            f.write(
+                '[node_api]\nlisten = "127.0.0.1:%d"\nuid = 64201\nholder = "%s"\n'
+                '[workers]\nbridge_uid = 64300\n'
+                '[[worker]]\nid = "%s"\nfirst_uid = 1610612736\nmax_sandboxes = 16\n'
+                '[[worker]]\nid = "%s"\nfirst_uid = 1879048192\nmax_sandboxes = 16\n'
+                % (self.port, secrets.token_hex(32), W1, W2))
+
+    def space(self, *arguments, stdin=None, timeout=120):
+        return subprocess.run([SPACE, *arguments], env=self.environment, input=stdin,
+                              stdin=subprocess.DEVNULL if stdin is None else None,
+                              capture_output=True, timeout=timeout, check=False)
+
+    def start(self):
+        result = self.space("up", "--json")
+        if result.returncode != 0:
+            raise AssertionError("up failed (%d)\n%s\n%s\n%s" % (
+                result.returncode, result.stdout.decode(), result.stderr.decode(), self.logs()))
+        return json.loads(result.stdout)
+
+    def logs(self):
+        text = ""
+        for name in sorted(glob.glob(os.path.join(self.data, "log/*.log"))):
+            with open(name, errors="replace") as f:
+                text += "".join(["--- %s\n" % name] + f.readlines()[-15:])
+        return text
+
+    def state(self):
+        with open(os.path.join(self.data, "run/supervise.json")) as f:
+            return json.load(f)
+
+    def part(self, name):
+        return next(p for p in self.state()["parts"] if p["name"] == name)
+
+    def processes(self, needle):
+        """Pids whose command line or data-folder environment belongs to this platform."""
+        found = []
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit():
+                continue
+            with contextlib.suppress(OSError):
+                with open("/proc/%s/cmdline" % entry, "rb") as f:
+                    command = f.read().replace(b"\0", b" ").decode(errors="replace")
+                with open("/proc/%s/environ" % entry, "rb") as f:
+                    ours = ("SPACE_DATA=%s\0" % self.data).encode() in f.read() + b"\0"
+                if needle in command and (ours or self.data in command):
+                    found.append(int(entry))
+        return found
+
+    def stop(self):
+        result = self.space("down", timeout=180)
+        state = os.path.join(self.data, "run/supervise.json")
+        if result.returncode != 0 and os.path.exists(state):
+            sys.stderr.write("down failed: %s\n%s\n" % (result.stderr.decode(), self.logs()))
+            with contextlib.suppress(OSError, ValueError):
+                os.kill(self.state()["pid"], signal.SIGKILL)
+        for mount in self.mounts():
+            subprocess.run(["umount", "-l", mount], check=False, capture_output=True)
+        if os.environ.get("SPACE_KEEP"):
+            sys.stderr.write("kept: %s\n" % self.data)
+        else:
+            shutil.rmtree(self.data, ignore_errors=True)
+        return result
+
+    def mounts(self):
+        with open("/proc/self/mounts") as f:
+            return [line.split()[1] for line in f if line.split()[1].startswith(self.data + "/")][::-1]
+
+
+def wait_until(condition, what):
+    deadline = time.monotonic() + CAP
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError("%d s passed without: %s" % (CAP, what))
+        time.sleep(0.05)
+
+
+class PlatformTest(unittest.TestCase):
+    """One platform for the tests of a class; each test has its own sandbox."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.platform = Platform()
+        cls.addClassCleanup(cls.platform.stop)
+        cls.platform.start()
+
+    def run_space(self, *arguments, code=0, stdin=None):
+        result = self.platform.space(*arguments, stdin=stdin)
+        self.assertEqual(result.returncode, code, "space %s\nstdout: %s\nstderr: %s\n%s" % (
+            " ".join(arguments), result.stdout[-2000:].decode(errors="replace"),
+            result.stderr[-2000:].decode(errors="replace"),
+            self.platform.logs() if code != result.returncode else ""))
+        return result
+
+    def out(self, *arguments, **keywords):
+        return self.run_space(*arguments, **keywords).stdout.decode()
+
+    def document(self, *arguments, **keywords):
+        return json.loads(self.run_space("--json", *arguments, **keywords).stdout)
+
+    def create(self, *arguments):
+        sandbox = self.out("create", *arguments).strip()
+        self.assertRegex(sandbox, "^[a-z2-7]{20}$")
+        self.addCleanup(self.platform.space, "kill", sandbox)
+        return sandbox
+
+    def execution(self, sandbox):
+        route = self.document("route", sandbox)["selected"]
+        return (route["generation"], route["worker"])
+
+
+class CommandLine(PlatformTest):
+    def test_C103_exit_codes_of_remote_commands_pass_through(self):
+        sandbox = self.create()
+        self.run_space("exec", sandbox, "--", "true")
+        self.run_space("exec", sandbox, "--", "sh", "-c", "exit 7", code=7)
+        self.run_space("exec", sandbox, "--", "sh", "-c", "exit 255", code=255)
+        self.run_space("exec", sandbox, "--", "sh", "-c", "kill -KILL $$", code=128 + 9)
+        self.run_space("exec", sandbox, "--", "sh", "-c", "kill -TERM $$", code=128 + 15)
+        self.run_space("exec", sandbox, "--timeout", "1", "--", "sleep", "600", code=128 + 9)
+
+    def test_C103_our_own_failures_have_codes_of_their_own(self):
+        sandbox = self.create()
+        self.run_space("exec", "a" * 20, "--", "true", code=NO_SANDBOX)
+        self.run_space("kill", sandbox)
+        self.run_space("exec", sandbox, "--", "true", code=NO_SANDBOX)
+        self.run_space("exec", sandbox, code=FAILED)
+        self.run_space("nonsense", code=2)
+        dead = dict(self.platform.environment, SPACE_URL="http://127.0.0.1:9")
+        result = subprocess.run([SPACE, "exec", sandbox, "--", "true"], env=dead,
+                                capture_output=True, check=False)
+        self.assertEqual(result.returncode, FAILED)
+
+    def test_C104_json_is_one_document_on_every_command_and_error(self):
+        sandbox = self.create("-m", "who=test")
+        for arguments, code in [
+            (["status"], 0), (["ls"], 0), (["info", sandbox], 0), (["route", sandbox], 0),
+            (["doctor"], 0), (["cat", sandbox, "/etc/passwd"], 0),
+            (["info", "a" * 20], NO_SANDBOX), (["cat", sandbox, "/nonexistent"], FAILED),
+            (["info", "NOT AN ID/../x"], None), (["ls", "--nonsense"], 2),
+            (["create", "--template", "no-such"], None), (["up"], 0),
+        ]:
+            with self.subTest(arguments=arguments):
+                result = self.platform.space("--json", *arguments)
+                document = json.loads(result.stdout)
+                if code is None:
+                    self.assertIn(result.returncode, (FAILED, NO_SANDBOX))
+                else:
+                    self.assertEqual(result.returncode, code, result.stdout + result.stderr)
+                self.assertEqual("error" in document, result.returncode != 0, document)
+                self.assertNotIn(b"\x1b", result.stdout)
+        self.assertEqual(self.document("info", sandbox)["metadata"], {"who": "test"})
+        lines = self.run_space("--json", "exec", sandbox, "--", "sh", "-c", "echo out; exit 3",
+                               code=3).stdout.splitlines()
+        events = [json.loads(line) for line in lines]
+        self.assertEqual(base64.b64decode("".join(e.get("stdout", "") for e in events)), b"out\n")
+        self.assertEqual(events[-1]["exited"]["exit_code"], 3)
+
+    def test_C104_stdout_closed_early_is_no_crash(self):
+        sandbox = self.create()
+        process = subprocess.Popen([SPACE, "exec", sandbox, "--", "sh", "-c", "yes | head -c 5000000"],
+                                   env=self.platform.environment, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        process.stdout.read(10)
+        process.stdout.close()
+        process.stderr.read()
+        self.assertEqual(process.wait(CAP), OUTCOME_UNKNOWN)
+
+    def test_exec_keeps_streams_apart_and_takes_stdin(self):
+        sandbox = self.create()
+        result = self.run_space("exec", sandbox, "--", "sh", "-c", "echo out; echo err >&2")
+        self.assertEqual((result.stdout, result.stderr), (b"out\n", b"err\n"))
+        data = os.urandom(700_000)
+        result = self.run_space("exec", "-i", sandbox, "--", "cat", stdin=data)
+        self.assertEqual(result.stdout, data)
+        self.assertEqual(self.out("exec", sandbox, "--", "cat"), "")  # no -i: end of file at once
+        self.assertEqual(
+            self.out("exec", "-e", "A=b c", "-w", "/tmp", sandbox, "--", "sh", "-c", "echo $A $PWD"),
+            "b c /tmp\n")
+
+    def test_C103_ctrl_c_reaches_the_remote_process_first(self):
+        sandbox = self.create()
+        script = "trap 'echo caught; exit 9' INT; echo ready; while :; do sleep 0.05; done"
+        process = subprocess.Popen([SPACE, "exec", sandbox, "--", "sh", "-c", script],
+                                   env=self.platform.environment, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        self.assertEqual(process.stdout.readline(), b"ready\n")
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=CAP)
+        self.assertEqual((rest, process.returncode), (b"caught\n", 9), errors)
+
+    def test_files_go_both_ways_unchanged(self):
+        sandbox = self.create()
+        data = os.urandom(3_000_000)
+        with tempfile.TemporaryDirectory() as folder:
+            source, back = os.path.join(folder, "in"), os.path.join(folder, "out")
+            with open(source, "wb") as f:
+                f.write(data)
+            self.run_space("cp", source, sandbox + ":/tmp/a file")
+            self.run_space("cp", sandbox + ":/tmp/a file", back)
+            with open(back, "rb") as f:
+                self.assertEqual(f.read(), data)
+            self.assertEqual(self.run_space("cat", sandbox, "/tmp/a file").stdout, data)
+            self.run_space("cp", sandbox + ":/no/such", os.path.join(folder, "none"), code=FAILED)
+            self.assertFalse(os.path.exists(os.path.join(folder, "none")))
+        self.run_space("cp", "-", sandbox + ":/tmp/piped", stdin=b"from a pipe")
+        self.assertEqual(self.out("cat", sandbox, "/tmp/piped"), "from a pipe")
+
+    def test_pause_and_resume_on_the_same_worker_keeps_processes(self):
+        sandbox = self.create("--worker", W1)
+        self.run_space("exec", sandbox, "--", "sh", "-c",
+                       "echo kept > /tmp/f; (while :; do sleep 0.1; done) >/dev/null 2>&1 & echo $! > /tmp/pid")
+        before = self.execution(sandbox)
+        self.run_space("pause", sandbox)
+        self.assertEqual(self.document("info", sandbox)["state"], "paused")
+        self.run_space("exec", sandbox, "--", "true", code=FAILED)
+        self.run_space("resume", sandbox)
+        self.assertEqual(self.execution(sandbox), (before[0] + 1, W1))
+        self.assertEqual(self.out("cat", sandbox, "/tmp/f"), "kept\n")
+        self.run_space("exec", sandbox, "--", "sh", "-c", "kill -0 $(cat /tmp/pid)")
+
+    def test_resume_elsewhere_and_move_keep_files(self):
+        sandbox = self.create("--worker", W1)
+        self.run_space("exec", sandbox, "--", "sh", "-c", "echo kept > /tmp/f")
+        generation, worker = self.execution(sandbox)
+        self.assertEqual(worker, W1)
+        self.run_space("pause", sandbox)
+        self.run_space("resume", sandbox, "--worker", W2)
+        self.assertEqual(self.execution(sandbox), (generation + 1, W2))
+        self.assertEqual(self.out("cat", sandbox, "/tmp/f"), "kept\n")
+        self.run_space("move", sandbox)
+        self.assertEqual(self.execution(sandbox), (generation + 2, W1))
+        self.assertEqual(self.out("cat", sandbox, "/tmp/f"), "kept\n")
+        installed = {r["worker"]: r["installed"] for r in self.document("route", sandbox)["receivers"]}
+        self.assertEqual(installed[W1]["generation"], generation + 2)
+        self.assertIsNone(installed[W2])
+
+    def test_a_paused_sandbox_can_be_killed_and_a_killed_one_is_gone(self):
+        sandbox = self.create()
+        self.run_space("pause", sandbox)
+        self.run_space("kill", sandbox)
+        self.run_space("exec", sandbox, "--", "true", code=NO_SANDBOX)
+
+    def test_a_sandbox_is_killed_when_its_time_is_up(self):
+        sandbox = self.create("--timeout", "2")
+        wait_until(lambda: self.platform.space("exec", sandbox, "--", "true").returncode == NO_SANDBOX,
+                   "the sandbox is gone")
+
+    def test_up_again_says_already_up(self):
+        self.assertTrue(self.document("up")["already"])
+
+
+class BadInput(PlatformTest):
+    def request(self, method, target, body=None, headers=None):
+        with open(os.path.join(self.platform.data, "cli.toml")) as f:
+            key = next(line.split('"')[1] for line in f if line.startswith("api_key"))
+        headers = {"X-API-KEY": key, **(headers or {})}
+        request = urllib.request.Request("http://127.0.0.1:%d%s" % (self.platform.port, target),
+                                         data=body, method=method, headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=CAP) as response:
+                return response.status, response.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+
+    def test_bad_requests_get_a_clear_error(self):
+        for method, target, body, status in [
+            ("POST", "/space/v1/sandboxes", b"{", 400),
+            ("POST", "/space/v1/sandboxes", b'{"template":"host","template":"host"}', 400),
+            ("POST", "/space/v1/sandboxes", b'{"template":"host","timeout_s":-1}', 400),
+            ("POST", "/space/v1/sandboxes", b'{"template":"host","x":1}', 400),
+            ("POST", "/space/v1/sandboxes", b"\xff\xfe", 400),
+            ("GET", "/space/v1/nothing", None, 404),
+            ("GET", "/space/v1/sandboxes/" + "a" * 20, None, 404),
+        ]:
+            with self.subTest(target=target, body=body):
+                code, answer = self.request(method, target, body)
+                self.assertEqual(code, status, answer)
+                self.assertTrue(json.loads(answer)["message"])
+        code, answer = self.request("GET", "/space/v1/sandboxes", headers={"X-API-KEY": "e2b_00"})
+        self.assertEqual(code, 401, answer)
+        self.assertEqual(self.request("GET", "/space/v1/health")[0], 200)
+
+    def test_bytes_that_are_no_http_do_not_hang_or_crash_it(self):
+        pid = self.platform.part("space-node-api")["pid"]
+        for junk in [b"\0" * 100, b"GET / HTTP/9.9\r\n\r\n", os.urandom(5000),
+                     b"POST /space/v1/sandboxes HTTP/1.1\r\nContent-Length: 5\r\n"
+                     b"Transfer-Encoding: chunked\r\n\r\n"]:
+            with socket.create_connection(("127.0.0.1", self.platform.port), timeout=CAP) as s:
+                s.sendall(junk)
+                s.shutdown(socket.SHUT_WR)
+                with contextlib.suppress(OSError):
+                    while s.recv(65536):
+                        pass
+        self.assertEqual(self.request("GET", "/space/v1/health")[0], 200)
+        self.assertEqual(self.platform.part("space-node-api")["pid"], pid)
+
+    def test_a_bad_configuration_is_refused_with_its_line(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "space.toml"), "w") as f:
+                f.write("[node_api]\nlissten = 5\n")
+            result = subprocess.run([SPACE, "--json", "up"], capture_output=True, check=False,
+                                    env=dict(self.platform.environment, SPACE_DATA=folder))
+            self.assertEqual(result.returncode, FAILED)
+            self.assertIn("space.toml:2:1", json.loads(result.stdout)["error"]["message"])
+
+
+class Crashes(PlatformTest):
+    """C008, C033: a part that dies loses no sandbox and no file, and requests work again."""
+
+    def kill_part(self, name):
+        part = self.platform.part(name)
+        os.kill(part["pid"], signal.SIGKILL)
+        wait_until(lambda: self.platform.part(name)["starts"] > part["starts"] and
+                   self.platform.part(name)["pid"] not in (0, part["pid"]), name + " is started again")
+
+    def check_alive(self, sandbox, execution):
+        """The same execution serves again, with its file and its process."""
+        last = wait_until(
+            lambda: self.platform.space("exec", sandbox, "--", "sh", "-c",
+                                        "cat /tmp/f && kill -0 $(cat /tmp/pid)").stdout == b"kept\n",
+            "the sandbox serves again\n" + self.platform.logs())
+        self.assertTrue(last)
+        self.assertEqual(self.execution(sandbox), execution)
+        self.assertIn(sandbox, [s["id"] for s in self.document("ls")["sandboxes"]
+                                if s["state"] == "running"])
+
+    def prepared(self):
+        sandbox = self.create("--worker", W1)
+        self.run_space("exec", sandbox, "--", "sh", "-c",
+                       "echo kept > /tmp/f; (while :; do sleep 0.1; done) >/dev/null 2>&1 & echo $! > /tmp/pid")
+        return sandbox, self.execution(sandbox)
+
+    def test_C008_killing_a_part_loses_no_sandbox_and_no_file(self):
+        for name in ("space-control", "space-node-api", "sbx-manager-" + W1):
+            with self.subTest(part=name):
+                sandbox, execution = self.prepared()
+                self.kill_part(name)
+                self.check_alive(sandbox, execution)
+
+    def test_killing_the_bridge_loses_no_sandbox_and_no_file(self):
+        sandbox, execution = self.prepared()
+        bridges = wait_until(lambda: self.bridges(), "a spaced-host runs")
+        for pid in bridges:
+            os.kill(pid, signal.SIGKILL)
+        self.check_alive(sandbox, execution)
+
+    def bridges(self):
+        found = []
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit():
+                continue
+            with contextlib.suppress(OSError):
+                with open("/proc/%s/comm" % entry) as f:
+                    name = f.read().strip()
+                if name == "spaced-host" and os.stat("/proc/%s" % entry).st_uid in (64300, 64301, 0):
+                    with open("/proc/%s/status" % entry) as f:
+                        uids = next(line for line in f if line.startswith("Uid:")).split()[1:]
+                    if uids[0] in ("64300", "64301"):
+                        found.append(int(entry))
+        return found
+
+    def test_killing_the_supervisor_and_up_again_loses_nothing(self):
+        sandbox, execution = self.prepared()
+        os.kill(self.platform.state()["pid"], signal.SIGKILL)
+        wait_until(lambda: self.platform.space("status").returncode == PLATFORM_DOWN, "it is down")
+        self.assertFalse(self.platform.start()["already"])
+        self.check_alive(sandbox, execution)
+
+    def test_down_keep_leaves_the_sandbox_for_the_next_up(self):
+        sandbox, execution = self.prepared()
+        self.run_space("down", "--keep")
+        self.run_space("status", code=PLATFORM_DOWN)
+        self.platform.start()
+        self.check_alive(sandbox, execution)
+
+
+class UpAndDown(unittest.TestCase):
+    def test_down_leaves_nothing_running_and_nothing_mounted(self):
+        platform = Platform()
+        try:
+            platform.start()
+            sandbox = platform.space("create").stdout.decode().strip()
+            self.assertEqual(platform.space("exec", sandbox, "--", "true").returncode, 0)
+            result = platform.space("down", timeout=180)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(platform.processes(""), [])
+            self.assertEqual(platform.mounts(), [])
+            self.assertEqual(platform.space("down").returncode, 0)
+            self.assertEqual(platform.space("status").returncode, PLATFORM_DOWN)
+        finally:
+            platform.stop()
+
+    def test_a_taken_port_is_named_with_the_setting(self):
+        platform = Platform()
+        try:
+            with socket.socket() as s:
+                s.bind(("127.0.0.1", platform.port))
+                s.listen()
+                result = platform.space("--json", "up")
+            self.assertEqual(result.returncode, FAILED)
+            message = json.loads(result.stdout)["error"]["message"]
+            self.assertIn("port", message)
+            self.assertIn("[node_api] listen", message)
+        finally:
+            platform.stop()
+
+
+if __name__ == "__main__":
+    if os.geteuid() != 0:
+        print("skipped: needs root")
+        sys.exit(77)
+    if not os.path.exists(SPACE):
+        sys.exit("%s is missing; build first" % SPACE)
+    unittest.main(argv=sys.argv)
