@@ -4,7 +4,6 @@ namespace space::sim {
 namespace {
 
 constexpr std::string_view kControlAddress = "control/node-api";
-std::string hop_address(const identity::WorkerId& worker) { return worker.text() + "/hop"; }
 std::string control_address(const identity::WorkerId& worker) { return worker.text() + "/control"; }
 std::string gateway_name(std::size_t index) { return "node-api-" + std::to_string(index); }
 
@@ -57,6 +56,7 @@ Fleet::Fleet(World& world, Oracle& oracle, Options options)
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     auto& worker = workers_[i];
     worker.id = *identity::WorkerId::parse("w" + std::to_string(i + 1));
+    worker.endpoint = "address-" + std::to_string(i + 1) + "/hop";
     worker.clock = std::make_unique<SimClock>(world_);
     worker.machine = std::make_unique<Machine>(
         SimGuest::World{world_, network_, oracle_, entropy_, log_}, worker.id, artifacts_);
@@ -105,7 +105,7 @@ void Fleet::start_control() {
   options.issuer = *identity::Issuer::parse("control");
   options.owner = *identity::OwnerId::parse("control-1");
   for (const auto& worker : workers_) {
-    options.workers.push_back({worker.id, control_address(worker.id), hop_address(worker.id), 64});
+    options.workers.push_back({worker.id, control_address(worker.id), worker.endpoint, 64});
   }
   options.holders = holders();
   run.plane = std::make_unique<control_plane::ControlPlane>(*run.store, *run.dialer, world_,
@@ -169,7 +169,7 @@ void Fleet::start_worker(std::size_t index) {
   const auto control_leg = [this, &worker](const std::string&) {
     return oracle_.control_leg(worker.id);
   };
-  run.hop = tapped(network_.listen(worker.id.text(), hop_address(worker.id)), run.life, manager_leg);
+  run.hop = tapped(network_.listen(worker.id.text(), worker.endpoint), run.life, manager_leg);
   run.control =
       tapped(network_.listen(worker.id.text(), control_address(worker.id)), run.life, control_leg);
   run.tasks->spawn("manager", run_manager(run));
@@ -195,6 +195,16 @@ void Fleet::kill_worker(std::size_t index) {
 Task<void> Fleet::end_manager(std::unique_ptr<ManagerRun> run) {
   co_await run->manager->stop();
   co_await run->tasks->stop();
+}
+
+void Fleet::swap_endpoints(std::size_t a, std::size_t b) {
+  kill_worker(a);
+  kill_worker(b);
+  kill_control();
+  std::swap(workers_[a].endpoint, workers_[b].endpoint);
+  start_worker(a);
+  start_worker(b);
+  start_control();
 }
 
 const sbx_manager::SbxManager* Fleet::manager(std::size_t index) const {

@@ -57,6 +57,8 @@ class Fleet {
   void start_worker(std::size_t index);
   void kill_worker(std::size_t index);
   bool worker_up(std::size_t index) const { return workers_[index].run != nullptr; }
+  // Two managers come back with each other's hop address, as machines may after a restart.
+  void swap_endpoints(std::size_t a, std::size_t b);
   void start_gateway(std::size_t index);
   void kill_gateway(std::size_t index);
 
@@ -91,6 +93,7 @@ class Fleet {
   struct ManagerRun;
   struct Worker {
     identity::WorkerId id;
+    std::string endpoint;  // of its hop listener
     std::unique_ptr<Machine> machine;
     std::unique_ptr<SimClock> clock;
     RecordDisk disk;

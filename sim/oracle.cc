@@ -205,7 +205,11 @@ class Oracle::ManagerLeg final : public FrameObserver {
       : oracle_(oracle), worker_(std::move(worker)), clock_(clock) {}
   void on_read(const frame::Frame& read) override {
     if (const auto* open = std::get_if<frame::Open>(&read.payload)) {
-      streams_[read.stream].selected = selected_by(*open);
+      auto selected = selected_by(*open);
+      if (selected && selected->worker != worker_) {
+        oracle_.violated("C001: an opening for " + describe(*selected) + " reached " + worker_.text());
+      }
+      streams_[read.stream].selected = std::move(selected);
     }
   }
   void on_written(const frame::Frame& written) override {
@@ -301,7 +305,6 @@ class Oracle::ControlLeg final : public FrameObserver {
       }
       highest = std::max(highest, route.generation);
       receiver.installed[route.sandbox] = route;
-      if (oracle_.on_installed_) oracle_.on_installed_(route);
     } else if (std::holds_alternative<frame::Retired>(written.payload)) {
       const auto at = retires_.find(written.stream);
       if (at == retires_.end()) return;

@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -44,6 +43,11 @@ class Oracle {
   // A record is durable at a worker, or removed.
   void record_durable(const identity::WorkerId& worker, const identity::RouteIdentity& route);
 
+  // What follows an install in the very turn of its write: nothing of an older generation goes on there.
+  void installs_now(const identity::WorkerId& worker, const identity::RouteIdentity& route) {
+    receivers_[worker].highest[route.sandbox] = route.generation;
+  }
+
   // ---- guests ----
   // An instance does the work of an operation. ID-4: exactly the selected execution may.
   void executed(const std::string& handle, const Tag& tag, bool side_effect, bool frozen);
@@ -65,8 +69,6 @@ class Oracle {
   const std::vector<std::pair<identity::WorkerId, wire::hop::Payload>>& installs_and_retires() const {
     return sent_;
   }
-  // Called when a manager answers INSTALLED{kInstalled}.
-  void on_installed(std::function<void(const identity::RouteIdentity&)> f) { on_installed_ = std::move(f); }
   std::uint64_t executions() const { return executions_; }
   std::uint64_t admissions() const { return admissions_; }
   std::uint64_t repairs() const { return repairs_; }
@@ -119,11 +121,10 @@ class Oracle {
   std::set<identity::SandboxId> sandboxes_;
   std::map<wire::hop::RequestId, Request> requests_;
   std::map<identity::WorkerId, Receiver> receivers_;
-  // Of the running managers, by (boot is not known here) worker and lease id; forgotten at a restart.
+  // By worker and lease id. A restarted manager counts from 1 again and overwrites.
   std::map<std::pair<identity::WorkerId, identity::LeaseId>, LeaseView> leases_;
   std::map<identity::SandboxId, identity::Generation> newest_executed_;
   std::vector<std::pair<identity::WorkerId, wire::hop::Payload>> sent_;
-  std::function<void(const identity::RouteIdentity&)> on_installed_;
   std::uint64_t executions_ = 0;
   std::uint64_t admissions_ = 0;
   std::uint64_t repairs_ = 0;

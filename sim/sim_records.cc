@@ -24,6 +24,14 @@ Task<IoResult<RecordStore::Contents>> SimRecords::load_all() {
 
 Task<IoResult<void>> SimRecords::put(StoredRecord stored) {
   if (!co_await sync()) co_return io_error(std::errc::io_error);
+  if (gate_ != nullptr) {
+    gate_->reached = true;
+    while (gate_->closed) {
+      if (co_await gate_->opened.wait(world_) == Notifier::Wake::kCancelled) {
+        co_return io_error(std::errc::operation_canceled);
+      }
+    }
+  }
   const auto& route = stored.record.route;
   oracle_.record_durable(worker_, route);
   auto& floor = disk_.floors[route.sandbox];

@@ -1,6 +1,7 @@
 #pragma once
 #include <map>
 
+#include "ports/notifier.h"
 #include "ports/record_store.h"
 #include "sim/life.h"
 #include "sim/oracle.h"
@@ -26,6 +27,13 @@ class SimRecords final : public RecordStore {
   SimRecords(World& world, Oracle& oracle, RecordDisk& disk, identity::WorkerId worker, LifePtr life)
       : world_(world), oracle_(oracle), disk_(disk), worker_(std::move(worker)), life_(std::move(life)) {}
   void set_fail_permille(unsigned permille) { fail_permille_ = permille; }
+  // Holds back writes of records until it is opened; the turn that opens it is the turn of the write.
+  struct Gate {
+    bool closed = false;
+    bool reached = false;  // a write waits, or went through
+    Notifier opened;
+  };
+  void set_gate(Gate* gate) { gate_ = gate; }
 
   Task<IoResult<Contents>> load_all() override;
   Task<IoResult<void>> put(StoredRecord stored) override;
@@ -42,6 +50,7 @@ class SimRecords final : public RecordStore {
   identity::WorkerId worker_;
   LifePtr life_;
   unsigned fail_permille_ = 0;
+  Gate* gate_ = nullptr;
 };
 
 }  // namespace space::sim

@@ -44,6 +44,7 @@ struct Weather {
   bool stores = false;
   bool swaps = false;
   bool redeliveries = false;
+  bool addresses = false;
 };
 
 class FleetWorkload {
@@ -62,6 +63,7 @@ class FleetWorkload {
     weather_.stores = random.permille(300);
     weather_.swaps = random.permille(150);
     weather_.redeliveries = random.permille(500);
+    weather_.addresses = random.permille(200);
     world_.on_step([this] { fleet_.check(); });
   }
 
@@ -379,7 +381,6 @@ Task<void> FleetWorkload::client(std::size_t tenant_index, std::size_t number) {
 
 Task<void> FleetWorkload::storm() {
   const auto until = world_.now() + kFaultsFor;
-  auto& random = world_.random();
   if (weather_.network) {
     NetworkFaults faults;
     faults.reset_permille = static_cast<unsigned>(below(15));
@@ -466,10 +467,14 @@ Task<void> FleetWorkload::storm() {
         break;
       }
       default:
+        if (weather_.addresses && below(2) == 0) {
+          const auto a = below(fleet_.workers());
+          fleet_.swap_endpoints(a, (a + 1) % fleet_.workers());
+          oracle_.probe("endpoints_swapped");
+        }
         break;
     }
   }
-  static_cast<void>(random);
   storm_over_ = true;
   fleet_.network().set_faults({});
   for (std::size_t i = 0; i < fleet_.workers(); ++i) fleet_.machine(i).set_faults({});
@@ -550,6 +555,12 @@ Task<void> FleetWorkload::main() {
     }
   }
   co_await clients.join();
+  // Nothing is left of what clients did.
+  co_await sleep_for(world_, seconds(20));
+  for (std::size_t i = 0; i < fleet_.workers(); ++i) {
+    expect(!going() || fleet_.manager(i)->leases().size() == 0,
+           "leases are left at " + fleet_.worker_id(i).text());
+  }
 }
 
 }  // namespace

@@ -142,8 +142,8 @@ int run(std::span<char*> argv) {
   options.control_uid = config->control_uid;
   options.runtime = *runtime_program;
   options.evidence = "basic";
-  sbx_manager::SbxManager manager(
-      {runtime, launcher, records, loop, clock, entropy, verifier, log}, std::move(options));
+  sbx_manager::SbxManager manager({runtime, launcher, records, loop, clock, entropy, verifier, log},
+                                  std::move(options));
 
   const auto hop = asio::listen_unix(loop, config::Config::worker_address(arguments->worker), 0660);
   if (!hop) return refuse("the hop listener: " + hop.error().message());

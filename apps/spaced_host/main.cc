@@ -1,5 +1,6 @@
-// spaced-host: one bridge to one guest. Started by sbx-manager with, as descriptors, 3: the manager's socket
-// file for this bridge (O_PATH), 4: the connected guest, unread. No arguments, no configuration.
+// spaced-host: one bridge to one guest. Started by sbx-manager with, as descriptors, 3: the
+// manager's socket file for this bridge (O_PATH), 4: the connected guest, unread. No arguments, no
+// configuration.
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>

@@ -13,13 +13,13 @@ namespace space {
 
 // Why an endpoint was not accepted as the bridge or the guest of this execution (BR-1, BR-2).
 enum class BridgeError : std::uint8_t {
-  kNoListener,           // nothing listens at the recorded path
-  kPathChanged,          // the socket at the path is not the recorded inode
-  kWrongPeerProcess,     // the listener belongs to another process
-  kProcessGone,          // the recorded process ended, or its pid was reused
+  kNoListener,        // nothing listens at the recorded path
+  kPathChanged,       // the socket at the path is not the recorded inode
+  kWrongPeerProcess,  // the listener belongs to another process
+  kProcessGone,       // the recorded process ended, or its pid was reused
   kExecutableChanged,
-  kBridgeNotStarted,     // spaced-host could not be started
-  kWrongBridgePeer,      // the process that connected is not the spaced-host just started
+  kBridgeNotStarted,  // spaced-host could not be started
+  kWrongBridgePeer,   // the process that connected is not the spaced-host just started
   kTimedOut,
 };
 inline std::string_view to_string(BridgeError error) {
@@ -57,9 +57,10 @@ struct BridgeTarget {
   identity::TransportIdentity transport;
 };
 
-// Makes one bridge connection: dials the guest's listener, verifies it with kernel evidence, starts an
-// unprivileged spaced-host that inherits the connected, unread descriptor (P-21), and verifies that the
-// process which connects back is that one. Each call is a new connection that passes everything (BR-3).
+// Makes one bridge connection: dials the guest's listener, verifies it with kernel evidence, starts
+// an unprivileged spaced-host that inherits the connected, unread descriptor (P-21), and verifies
+// that the process which connects back is that one. Each call is a new connection that passes
+// everything (BR-3).
 class BridgeLauncher {
  public:
   virtual ~BridgeLauncher() = default;

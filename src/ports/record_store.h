@@ -17,9 +17,9 @@ struct StoredRecord {
   std::string boot_id;  // of the machine the guest proved itself on
 };
 
-// The durable state of one sbx-manager. A write that completed survives a crash, one that failed left the
-// old state. The caller serialises writes for one sandbox; different sandboxes may overlap. Errors: those
-// of the file system; bad_message for content that is damaged.
+// The durable state of one sbx-manager. A write that completed survives a crash, one that failed
+// left the old state. The caller serialises writes for one sandbox; different sandboxes may
+// overlap. Errors: those of the file system; bad_message for content that is damaged.
 class RecordStore {
  public:
   struct Contents {
@@ -32,7 +32,8 @@ class RecordStore {
   virtual Task<IoResult<Contents>> load_all() = 0;
   // Replaces the record of its sandbox; its generation becomes the floor.
   virtual Task<IoResult<void>> put(StoredRecord stored) = 0;
-  virtual Task<IoResult<std::optional<identity::RuntimeRecord>>> read(identity::SandboxId sandbox) = 0;
+  virtual Task<IoResult<std::optional<identity::RuntimeRecord>>> read(
+      identity::SandboxId sandbox) = 0;
   // Removes the record; the floor stays.
   virtual Task<IoResult<void>> erase(identity::SandboxId sandbox, identity::Generation floor) = 0;
   virtual Task<IoResult<void>> put_bundle_version(identity::BundleVersion version) = 0;

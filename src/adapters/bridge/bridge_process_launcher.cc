@@ -46,7 +46,8 @@ class BridgeStream final : public Stream {
   Child child_;
 };
 
-// A listening socket in a folder of root alone, connectable by `uid`. Gone from the folder with this.
+// A listening socket in a folder of root alone, connectable by `uid`. Gone from the folder with
+// this.
 class Door {
  public:
   static std::optional<Door> open(const std::string& folder, const std::string& name,
@@ -90,7 +91,8 @@ class Door {
   Door() = default;
   Fd folder_;
   Fd listener_;
-  Fd path_;  // O_PATH of the socket file: connecting through it needs no right to search the folders
+  Fd path_;  // O_PATH of the socket file: connecting through it needs no right to search the
+             // folders
   std::string name_;
 };
 
@@ -104,8 +106,8 @@ Task<std::expected<Fd, BridgeError>> accept_child(asio::Loop& loop, int listener
     net::posix::stream_descriptor ended;
     bool gone = false;
   };
-  const auto wait = std::make_shared<Wait>(loop.context(), listener,
-                                           ::fcntl(pidfd, F_DUPFD_CLOEXEC, 0));
+  const auto wait =
+      std::make_shared<Wait>(loop.context(), listener, ::fcntl(pidfd, F_DUPFD_CLOEXEC, 0));
   wait->ended.async_wait(net::posix::stream_descriptor::wait_read,
                          [wait](const boost::system::error_code& error) {
                            if (error) return;
@@ -148,14 +150,13 @@ Task<std::expected<BridgeLink, BridgeError>> BridgeProcessLauncher::launch(Bridg
   const Fd program(::open(options_.program.c_str(), O_PATH | O_CLOEXEC));
   struct stat executable{};
   if (!program || ::fstat(program.get(), &executable) != 0) co_return failed("open", last_error());
-  auto door = Door::open(options_.folder, "bridge-" + std::to_string(next_++) + ".sock",
-                         options_.uid);
+  auto door =
+      Door::open(options_.folder, "bridge-" + std::to_string(next_++) + ".sock", options_.uid);
   if (!door) co_return failed("listen", last_error());
-  auto child = spawn_unprivileged(program.get(), "spaced-host", options_.uid, door->path(),
-                                  guest->get());
+  auto child =
+      spawn_unprivileged(program.get(), "spaced-host", options_.uid, door->path(), guest->get());
   if (!child) co_return failed("spawn", child.error());
-  auto accepted =
-      co_await accept_child(loop_, door->take_listener(), child->pidfd(), deadline);
+  auto accepted = co_await accept_child(loop_, door->take_listener(), child->pidfd(), deadline);
   door->remove();
   if (!accepted) co_return std::unexpected(accepted.error());
 

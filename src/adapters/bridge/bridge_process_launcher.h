@@ -9,14 +9,16 @@
 namespace space::bridge {
 
 struct LauncherOptions {
-  std::string program;   // spaced-host
-  std::string folder;    // for the sockets it connects back to; made with mode 0700, emptied at first use
-  std::uint32_t uid = 0; // spaced-host runs as it; not 0
+  std::string program;  // spaced-host
+  std::string
+      folder;  // for the sockets it connects back to; made with mode 0700, emptied at first use
+  std::uint32_t uid = 0;  // spaced-host runs as it; not 0
 };
 
-// Bridges as processes of their own (P-21): dials and verifies the guest (guest_dial.h), starts spaced-host
-// without privileges, and takes the one connection of exactly that process: its pid and uid by peer
-// credentials, its identity by pidfd, its executable by inode. Needs root. Evidence: "basic".
+// Bridges as processes of their own (P-21): dials and verifies the guest (guest_dial.h), starts
+// spaced-host without privileges, and takes the one connection of exactly that process: its pid and
+// uid by peer credentials, its identity by pidfd, its executable by inode. Needs root. Evidence:
+// "basic".
 //
 // The stream of a link ends the process when it is closed or destroyed.
 class BridgeProcessLauncher final : public BridgeLauncher {

@@ -22,8 +22,8 @@ namespace {
 
 constexpr mode_t kWritableByOthers = S_IWGRP | S_IWOTH;
 
-// The recorded socket file, opened without following a link at its end; the folder above it must be one
-// that only its owner can change.
+// The recorded socket file, opened without following a link at its end; the folder above it must be
+// one that only its owner can change.
 std::expected<Fd, BridgeError> open_socket(const identity::TransportIdentity& transport) {
   const std::filesystem::path path = transport.socket_path;
   const Fd folder(
@@ -33,8 +33,7 @@ std::expected<Fd, BridgeError> open_socket(const identity::TransportIdentity& tr
     return std::unexpected(errno == ENOENT ? BridgeError::kNoListener : BridgeError::kPathChanged);
   }
   if ((info.st_mode & kWritableByOthers) != 0) return std::unexpected(BridgeError::kPathChanged);
-  Fd socket(
-      ::openat(folder.get(), path.filename().c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  Fd socket(::openat(folder.get(), path.filename().c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   if (!socket || ::fstat(socket.get(), &info) != 0) {
     return std::unexpected(errno == ENOENT ? BridgeError::kNoListener : BridgeError::kPathChanged);
   }

@@ -28,19 +28,21 @@ class Fd {
   int fd_ = -1;
 };
 
-// Connects to the guest's listener and verifies it with the basic evidence: the socket file is the recorded
-// inode in a folder that others cannot write, and the process that listens there is the recorded one, alive,
-// with the recorded start time, pidfs inode and executable (BR-1, BR-2). Nothing is read or written.
+// Connects to the guest's listener and verifies it with the basic evidence: the socket file is the
+// recorded inode in a folder that others cannot write, and the process that listens there is the
+// recorded one, alive, with the recorded start time, pidfs inode and executable (BR-1, BR-2).
+// Nothing is read or written.
 //
-// On a kernel without SO_PEERPIDFD (only ENOPROTOOPT says so, C027) the pid stands alone for the peer, which
-// leaves the window of a reused pid with an equal start time.
+// On a kernel without SO_PEERPIDFD (only ENOPROTOOPT says so, C027) the pid stands alone for the
+// peer, which leaves the window of a reused pid with an equal start time.
 //
 // A full backlog is waited out until `deadline`.
 Task<std::expected<Fd, BridgeError>> dial_guest(Timer& timer, Log& log, BridgeTarget target,
                                                 MonoTime deadline);
 
-// The process at the other end of the connected socket `fd` as the kernel shows it now: of an accepted
-// connection who connected, of a dialled one who listens. Nothing when it is gone or cannot be read.
+// The process at the other end of the connected socket `fd` as the kernel shows it now: of an
+// accepted connection who connected, of a dialled one who listens. Nothing when it is gone or
+// cannot be read.
 std::optional<identity::ProcessIdentity> peer_process(int fd, Log& log);
 
 }  // namespace space::bridge

@@ -26,7 +26,8 @@ bool give(int from, int to) { return ::dup2(from, to) == to; }
 
 bool drop_bounding_set() {
   for (unsigned long capability = 0; capability < 64; ++capability) {
-    if (::prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0) return errno == EINVAL && capability > 0;
+    if (::prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0)
+      return errno == EINVAL && capability > 0;
   }
   return true;
 }
@@ -43,8 +44,8 @@ bool limit(decltype(RLIMIT_CORE) resource, rlim_t value) {
   return ::setrlimit(resource, &to) == 0;
 }
 
-// Between fork and exec, so system calls only: the wrappers of setresuid and its kin would talk to threads
-// that are not here.
+// Between fork and exec, so system calls only: the wrappers of setresuid and its kin would talk to
+// threads that are not here.
 [[noreturn]] void become(int program, char* const* argv, std::uint32_t uid, int third, int fourth) {
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   sigset_t none;
@@ -53,8 +54,8 @@ bool limit(decltype(RLIMIT_CORE) resource, rlim_t value) {
   const bool ready =
       null >= 0 && give(null, 0) && give(null, 1) && give(third, 3) && give(fourth, 4) &&
       ::syscall(SYS_close_range, 5, ~0U, CLOSE_RANGE_CLOEXEC) == 0 && ::chdir("/") == 0 &&
-      ::sigprocmask(SIG_SETMASK, &none, nullptr) == 0 && ::setsid() > 0 &&
-      limit(RLIMIT_CORE, 0) && limit(RLIMIT_NOFILE, kMaxOpenFiles) && drop_bounding_set() &&
+      ::sigprocmask(SIG_SETMASK, &none, nullptr) == 0 && ::setsid() > 0 && limit(RLIMIT_CORE, 0) &&
+      limit(RLIMIT_NOFILE, kMaxOpenFiles) && drop_bounding_set() &&
       ::syscall(SYS_setgroups, 0, nullptr) == 0 && ::syscall(SYS_setresgid, uid, uid, uid) == 0 &&
       ::syscall(SYS_setresuid, uid, uid, uid) == 0 && drop_capabilities() &&
       ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0;

@@ -29,10 +29,10 @@ class Child {
   Fd pidfd_;
 };
 
-// Starts `program` (an open descriptor, so that no right to reach its path is needed) as `uid`:`uid` without
-// supplementary groups, with all capability sets and the bounding set empty, no-new-privileges, no core
-// dumps and an empty environment. It inherits `third` as 3, `fourth` as 4 and our stderr, nothing else, and
-// dies with the thread that called this.
+// Starts `program` (an open descriptor, so that no right to reach its path is needed) as
+// `uid`:`uid` without supplementary groups, with all capability sets and the bounding set empty,
+// no-new-privileges, no core dumps and an empty environment. It inherits `third` as 3, `fourth` as
+// 4 and our stderr, nothing else, and dies with the thread that called this.
 std::expected<Child, std::error_code> spawn_unprivileged(int program, const std::string& name,
                                                          std::uint32_t uid, int third, int fourth);
 

@@ -97,8 +97,8 @@ std::optional<Entry> decode(ByteView bytes) {
     const auto secret = in.raw(32);
     auto boot_id = std::string(in.text8());
     if (!record || secret.size() != 32) return std::nullopt;
-    entry.stored = StoredRecord{*std::move(record), GuestSecret(secret.first<32>()),
-                                std::move(boot_id)};
+    entry.stored =
+        StoredRecord{*std::move(record), GuestSecret(secret.first<32>()), std::move(boot_id)};
   }
   if (!in.complete()) return std::nullopt;
   return entry;

@@ -257,7 +257,7 @@ bool allocate(Snapshot& snapshot, Allocation allocation) {
     return false;
   }
   const auto* source = parked(snapshot);
-  const auto& target = sandbox.operation->target;
+  const auto& target = *sandbox.operation->target;
   sandbox.generation.value = std::max(sandbox.generation.value, allocation.floor.value) + 1;
   Execution execution;
   execution.route.sandbox = sandbox.id;

@@ -73,7 +73,7 @@ struct Operation {
   OperationKind kind = OperationKind::kCreate;
   OwnerId owner;
   Generation base;                         // newest generation when it began
-  WorkerId target;                         // create, resume, move: where the new execution goes
+  std::optional<WorkerId> target;          // create, resume, move: where the new execution goes
   std::optional<std::uint32_t> timeout_s;  // create, resume: life from the moment it serves
   static void fields(auto& r, auto& f) { f(r.id, r.kind, r.owner, r.base, r.target, r.timeout_s); }
   friend bool operator==(const Operation&, const Operation&) = default;

@@ -23,12 +23,12 @@ class Drawn {
   std::uint64_t state_;
 };
 
-Operation operation(OperationKind kind, const WorkerId& target = {}) {
+Operation operation(OperationKind kind, std::optional<WorkerId> target = {}) {
   static std::uint8_t next = 0;
   Operation made;
   made.id = *OperationId::from(Bytes(16, static_cast<std::byte>(++next)));
   made.kind = kind;
-  made.target = target;
+  made.target = std::move(target);
   return made;
 }
 

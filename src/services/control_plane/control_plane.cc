@@ -714,7 +714,7 @@ Task<ControlPlane::Answer> ControlPlane::on_resume(wire::SandboxResumeRequest re
           SPACE_CO_TRY(operation.target, co_await choose_worker(request.worker, std::nullopt));
           if (sandbox.artifact.empty()) done = need_worker(parked->route.worker);
         } else {
-          done = need_worker(operation.target);
+          done = need_worker(*operation.target);
         }
         if (!done) {
           done.error().message += "; it holds the sandbox's files";

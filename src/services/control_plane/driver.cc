@@ -358,7 +358,7 @@ Task<Driver::StepResult> Driver::fail(Snapshot snapshot, NextStep step, CallFail
 
 Task<Driver::StepResult> Driver::allocate(Snapshot snapshot, std::shared_ptr<Entry> found) {
   const NextStep step{Step::kAllocate, {}};
-  auto* link = find_link_(snapshot.sandbox.operation->target);
+  auto* link = find_link_(*snapshot.sandbox.operation->target);
   if (link == nullptr) {
     CallFailure failure{false, Outcome::kUnavailable,
                         "the chosen worker is not configured any more"};

@@ -43,7 +43,8 @@ void SbxManager::NodeApi::on_frame(frame::Frame received) {
     manager.open(shared_from_this(), received.stream, std::move(*open));
     return;
   }
-  // Of a stream that waits for its bridge only RESET is legal: the waiting task sees that it is gone.
+  // Of a stream that waits for its bridge only RESET is legal: the waiting task sees that it is
+  // gone.
   const auto at = streams.find(received.stream);
   if (at != streams.end()) manager.from_node_api(*at->second, std::move(received.payload));
 }
@@ -62,8 +63,9 @@ Task<void> SbxManager::serve_hop(Listener& listener) {
     const auto holder =
         credentials ? options_.holders.find(credentials->uid) : options_.holders.end();
     if (holder == options_.holders.end() || node_apis_.size() >= kMaxPeers) {
-      world_.log.event(Level::kWarning, "peer.refused",
-                       {{"listener", "hop"}, {"uid", credentials ? number(credentials->uid) : "unknown"}});
+      world_.log.event(
+          Level::kWarning, "peer.refused",
+          {{"listener", "hop"}, {"uid", credentials ? number(credentials->uid) : "unknown"}});
       continue;
     }
     tasks_.spawn("manager.node_api", serve_node_api(*std::move(accepted), holder->second));
@@ -154,8 +156,9 @@ SbxManager::Progress SbxManager::refuse(NodeApi& peer, frame::StreamId stream,
   return Progress::kDone;
 }
 
-// The admission (P-7, P-8, P-10): verify, compare, take the lease, capture the epoch and forward, all in one
-// turn. Suspends nowhere. `record_read`: the durable record was found equal to ours in this turn (ST-2).
+// The admission (P-7, P-8, P-10): verify, compare, take the lease, capture the epoch and forward,
+// all in one turn. Suspends nowhere. `record_read`: the durable record was found equal to ours in
+// this turn (ST-2).
 SbxManager::Progress SbxManager::advance(NodeApi& peer, frame::StreamId stream, frame::Open& open,
                                          bool record_read) {
   const identity::SealedCapability sealed{std::get<frame::Capability>(open.authority).sealed};
@@ -176,9 +179,9 @@ SbxManager::Progress SbxManager::advance(NodeApi& peer, frame::StreamId stream, 
   }
   if (const auto* refresh = std::get_if<identity::RefreshRoute>(&comparison)) {
     if (refresh->reason == identity::RefreshReason::kConflict) {
-      world_.log.event(Level::kAlarm, "open.conflict",
-                       {{"sandbox", open.sandbox->text()},
-                        {"generation", claims.route.generation.value}});
+      world_.log.event(
+          Level::kAlarm, "open.conflict",
+          {{"sandbox", open.sandbox->text()}, {"generation", claims.route.generation.value}});
     }
     return refuse(peer, stream, open, frame::Refused{frame::Refresh{refresh->reason}});
   }
@@ -308,8 +311,10 @@ void SbxManager::bridge_over(Bridge& bridge, hop::CloseCause cause) {
   }
   while (!bridge.streams.empty()) {
     auto& operation = *bridge.streams.begin()->second;
-    // Once the guest had begun, some of it was forwarded; before that the OPEN may or may not have arrived.
-    const auto forwarded = operation.admitted ? frame::Forwarded::kSome : frame::Forwarded::kUnknown;
+    // Once the guest had begun, some of it was forwarded; before that the OPEN may or may not have
+    // arrived.
+    const auto forwarded =
+        operation.admitted ? frame::Forwarded::kSome : frame::Forwarded::kUnknown;
     operation.peer.connection.send(frame::Frame{
         operation.peer_stream, frame::Reset{frame::ResetCode::kConnectionLost, forwarded}});
     finish(operation);
@@ -326,7 +331,8 @@ void SbxManager::finish(Operation& operation) {
   operations_.erase(lease);
 }
 
-// Input and output of the ended leases stop in this turn: what is queued is dropped both ways (P-14).
+// Input and output of the ended leases stop in this turn: what is queued is dropped both ways
+// (P-14).
 void SbxManager::cut(const std::vector<identity::LeaseId>& ended, identity::LeaseEnd reason) {
   for (const auto id : ended) {
     const auto at = operations_.find(id);

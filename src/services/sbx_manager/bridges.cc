@@ -78,8 +78,8 @@ Task<void> SbxManager::launch_task(Sandbox& sandbox) {
   sandbox.changed.notify();
 }
 
-// After a restart: what runs must be what was recorded (RCV-6). Once proved, the launcher's own look at the
-// processes is enough.
+// After a restart: what runs must be what was recorded (RCV-6). Once proved, the launcher's own
+// look at the processes is enough.
 Task<std::expected<void, SbxManager::BridgeFailure>> SbxManager::inspect_again(Sandbox& sandbox) {
   using Result = std::expected<void, BridgeFailure>;
   if (sandbox.proved) co_return Result{};
@@ -101,8 +101,9 @@ Task<std::expected<void, SbxManager::BridgeFailure>> SbxManager::inspect_again(S
   co_return Result{};
 }
 
-// Makes one verified connection to a guest and proves it under `secret` (BR-3). With `rekey` the guest is
-// given its new identity and the connection ends. `boot_id`: refused when the guest's differs; empty: any.
+// Makes one verified connection to a guest and proves it under `secret` (BR-3). With `rekey` the
+// guest is given its new identity and the connection ends. `boot_id`: refused when the guest's
+// differs; empty: any.
 Task<SbxManager::BridgeResult> SbxManager::connect(Sandbox& sandbox, BridgeTarget target,
                                                    std::uint64_t epoch, GuestSecret secret,
                                                    std::optional<frame::Rekey> rekey,
@@ -165,15 +166,16 @@ void SbxManager::end_bridge(Sandbox& sandbox) {
   sandbox.bridge.reset();
 }
 
-// Ends the bridge once the guest has taken what was sent to it. What waited in a socket of a frozen guest
-// would be done at its thaw, under the next identity (P-24, P-35). A guest that does not take it in time has
-// itself to blame.
+// Ends the bridge once the guest has taken what was sent to it. What waited in a socket of a frozen
+// guest would be done at its thaw, under the next identity (P-24, P-35). A guest that does not take
+// it in time has itself to blame.
 Task<void> SbxManager::fence_bridge(Sandbox& sandbox) {
   if (const auto bridge = sandbox.bridge) {
     const auto deadline = world_.timer.now() + kFenceWait;
     bridge->connection.send(frame::Frame{0, frame::Fence{}});
     while (!bridge->fenced && !bridge->connection.closed()) {
-      if (co_await bridge->fence_changed.wait(world_.timer, deadline) != Notifier::Wake::kNotified) {
+      if (co_await bridge->fence_changed.wait(world_.timer, deadline) !=
+          Notifier::Wake::kNotified) {
         break;
       }
     }

@@ -61,24 +61,23 @@ void respond(hop::Mux& mux, frame::StreamId stream, frame::Payload answer) {
 
 void SbxManager::request(const std::shared_ptr<Control>& peer, frame::StreamId stream,
                          frame::Payload payload) {
-  std::visit(Overload{
-                 [&](frame::Install& install) {
-                   tasks_.spawn("manager.install", answer_install(peer, stream, std::move(install),
-                                                                  world_.timer.now()));
-                 },
-                 [&](frame::Retire& retire) {
-                   tasks_.spawn("manager.retire", answer_retire(peer, stream, std::move(retire)));
-                 },
-                 [&](frame::Bundle& bundle) {
-                   tasks_.spawn("manager.bundle", answer_bundle(peer, stream, std::move(bundle)));
-                 },
-                 [&](frame::Lease& lease) {
-                   respond(*peer->mux, stream, renew_worker_lease(lease));
-                 },
-                 [&](frame::SessionEnded& ended) { end_session(ended.session); },
-                 [](auto&) {},
-             },
-             payload);
+  std::visit(
+      Overload{
+          [&](frame::Install& install) {
+            tasks_.spawn("manager.install",
+                         answer_install(peer, stream, std::move(install), world_.timer.now()));
+          },
+          [&](frame::Retire& retire) {
+            tasks_.spawn("manager.retire", answer_retire(peer, stream, std::move(retire)));
+          },
+          [&](frame::Bundle& bundle) {
+            tasks_.spawn("manager.bundle", answer_bundle(peer, stream, std::move(bundle)));
+          },
+          [&](frame::Lease& lease) { respond(*peer->mux, stream, renew_worker_lease(lease)); },
+          [&](frame::SessionEnded& ended) { end_session(ended.session); },
+          [](auto&) {},
+      },
+      payload);
 }
 
 Task<void> SbxManager::answer_install(std::shared_ptr<Control> peer, frame::StreamId stream,
@@ -109,16 +108,17 @@ Task<void> SbxManager::answer_bundle(std::shared_ptr<Control> peer, frame::Strea
 
 frame::Installed SbxManager::outcome(const Sandbox& sandbox, frame::InstallOutcome outcome,
                                      std::string detail) const {
-  world_.log.event(outcome == frame::InstallOutcome::kInstalled      ? Level::kInfo
-                   : outcome == frame::InstallOutcome::kConflicting ? Level::kAlarm
-                                                                     : Level::kWarning,
-                   outcome == frame::InstallOutcome::kInstalled ? "install.done" : "install.refused",
-                   {{"sandbox", sandbox.id.text()},
-                    {"generation", sandbox.stored ? sandbox.stored->record.route.generation.value : 0},
-                    {"epoch", sandbox.epoch.counter},
-                    {"floor", sandbox.floor.value},
-                    {"reason", to_string(outcome)},
-                    {"detail", detail}});
+  world_.log.event(
+      outcome == frame::InstallOutcome::kInstalled     ? Level::kInfo
+      : outcome == frame::InstallOutcome::kConflicting ? Level::kAlarm
+                                                       : Level::kWarning,
+      outcome == frame::InstallOutcome::kInstalled ? "install.done" : "install.refused",
+      {{"sandbox", sandbox.id.text()},
+       {"generation", sandbox.stored ? sandbox.stored->record.route.generation.value : 0},
+       {"epoch", sandbox.epoch.counter},
+       {"floor", sandbox.floor.value},
+       {"reason", to_string(outcome)},
+       {"detail", detail}});
   return frame::Installed{outcome, sandbox.stored ? sandbox.epoch.counter : 0, sandbox.floor.value,
                           std::move(detail)};
 }
@@ -213,7 +213,8 @@ Task<frame::Installed> SbxManager::replace(Sandbox& sandbox, identity::RuntimeRe
   if (!(*bridge)->connection.closed()) sandbox.bridge = *std::move(bridge);
   sandbox.changed.notify();
   const auto us = [](BootClock::duration d) {
-    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(d).count());
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(d).count());
   };
   world_.log.event(Level::kInfo, "leases.cut",
                    {{"sandbox", sandbox.id.text()},
@@ -224,7 +225,8 @@ Task<frame::Installed> SbxManager::replace(Sandbox& sandbox, identity::RuntimeRe
   co_return outcome(sandbox, kInstalled);
 }
 
-// A redelivered install: acknowledged when what is installed serves, which is found out anew if need be.
+// A redelivered install: acknowledged when what is installed serves, which is found out anew if
+// need be.
 Task<frame::Installed> SbxManager::reprove(Sandbox& sandbox) {
   using enum frame::InstallOutcome;
   if (!sandbox.bridge) {
@@ -240,7 +242,8 @@ Task<frame::Installed> SbxManager::reprove(Sandbox& sandbox) {
   }
   if (sandbox.draining) co_return outcome(sandbox, kNoRuntime, "the runtime is frozen");
   if (!sandbox.bridge) {
-    co_return outcome(sandbox, kBridgeFailed, sandbox.lost.empty() ? "no proven guest" : sandbox.lost);
+    co_return outcome(sandbox, kBridgeFailed,
+                      sandbox.lost.empty() ? "no proven guest" : sandbox.lost);
   }
   co_return outcome(sandbox, kInstalled);
 }

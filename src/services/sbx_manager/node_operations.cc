@@ -133,7 +133,8 @@ Task<frame::End> SbxManager::node_start(Bytes metadata) {
       co_return done(wire::NodeInstance{record->runtime_handle});
     }
     if (request->route.generation <= at->second.floor) {
-      co_return failed(frame::Outcome::kConflict, "behind the floor " + number(at->second.floor.value));
+      co_return failed(frame::Outcome::kConflict,
+                       "behind the floor " + number(at->second.floor.value));
     }
   }
   StartRequest start;
@@ -212,8 +213,8 @@ Task<frame::End> SbxManager::node_thaw(Bytes metadata) {
   sandbox.id = id;
   if (const auto* record = sandbox.record()) {
     if (record->route == request->route) co_return done(wire::NodeInstance{record->runtime_handle});
-    co_return failed(frame::Outcome::kConflict, "generation " + number(record->route.generation.value) +
-                                                    " is installed here");
+    co_return failed(frame::Outcome::kConflict,
+                     "generation " + number(record->route.generation.value) + " is installed here");
   }
   if (request->route.generation <= sandbox.floor) {
     co_return failed(frame::Outcome::kConflict, "behind the floor " + number(sandbox.floor.value));
@@ -236,15 +237,16 @@ Task<frame::End> SbxManager::node_thaw(Bytes metadata) {
     }
     co_return failed(frame::Outcome::kUnavailable, "rekey: " + rekeyed.error().reason);
   }
-  world_.log.event(Level::kInfo, "node.thawed",
-                   {{"sandbox", id.text()}, {"generation", route.generation.value}, {"handle", handle}});
+  world_.log.event(
+      Level::kInfo, "node.thawed",
+      {{"sandbox", id.text()}, {"generation", route.generation.value}, {"handle", handle}});
   sandbox.thawed = route;
   sandbox.thawed_handle = handle;
   co_return done(wire::NodeInstance{handle});
 }
 
-// Gives the guest its new identity under the old secret (P-23). A guest that does not know the old secret may
-// have been given the new one by an earlier try: then it proves that.
+// Gives the guest its new identity under the old secret (P-23). A guest that does not know the old
+// secret may have been given the new one by an earlier try: then it proves that.
 Task<SbxManager::BridgeResult> SbxManager::rekey(Sandbox& sandbox, RuntimeInstance instance,
                                                  wire::NodeThawRequest request) {
   BridgeTarget old_target{request.parked, instance.guest_process, instance.transport};

@@ -39,18 +39,21 @@ inline constexpr std::chrono::milliseconds kMaxClockOffset{2'500};
 struct Options {
   identity::WorkerId worker;
   std::chrono::milliseconds tolerance = identity::kMaxClockTolerance;  // P-2
-  std::map<std::uint32_t, identity::HolderId> holders;  // uid of a node-api -> the key bound to it (P-1)
+  std::map<std::uint32_t, identity::HolderId>
+      holders;  // uid of a node-api -> the key bound to it (P-1)
   std::uint32_t control_uid = 0;
-  std::string runtime;   // for people: "crun 1.8.1"
-  std::string evidence;  // how endpoints are verified: "basic"
+  std::string runtime;            // for people: "crun 1.8.1"
+  std::string evidence;           // how endpoints are verified: "basic"
   std::size_t max_streams = 512;  // per sandbox, waiting openings included (P-26)
 };
 
-// sbx-manager: holds the runtime records of one worker, verifies and compares every opening before a byte
-// of it is forwarded (RCV-1), owns the leases, relays admitted operations over one verified bridge
-// connection per epoch, and carries out the node operations of the control plane. Owned by one loop.
+// sbx-manager: holds the runtime records of one worker, verifies and compares every opening before
+// a byte of it is forwarded (RCV-1), owns the leases, relays admitted operations over one verified
+// bridge connection per epoch, and carries out the node operations of the control plane. Owned by
+// one loop.
 //
-// Fails closed: no key bundle, an unhealthy clock, no record, a guest that cannot be proven: refused.
+// Fails closed: no key bundle, an unhealthy clock, no record, a guest that cannot be proven:
+// refused.
 class SbxManager {
  public:
   // All outlive the manager.
@@ -114,7 +117,8 @@ class SbxManager {
   void finish(Operation& operation);
   void cut(const std::vector<identity::LeaseId>& ended, identity::LeaseEnd reason);
   Task<void> expire_leases();
-  identity::VerifyContext context(const identity::HolderId& holder, policy::Operation operation) const;
+  identity::VerifyContext context(const identity::HolderId& holder,
+                                  policy::Operation operation) const;
   bool session_ended(const identity::SessionId& session) const;
 
   // ---- bridge connections (bridges.cc) ----
@@ -131,7 +135,8 @@ class SbxManager {
 
   // ---- the control plane's requests (control.cc) ----
   Task<void> serve_control_peer(std::unique_ptr<Stream> stream);
-  void request(const std::shared_ptr<Control>& peer, frame::StreamId stream, frame::Payload payload);
+  void request(const std::shared_ptr<Control>& peer, frame::StreamId stream,
+               frame::Payload payload);
   Task<void> answer_install(std::shared_ptr<Control> peer, frame::StreamId stream,
                             frame::Install install, MonoTime received);
   Task<void> answer_retire(std::shared_ptr<Control> peer, frame::StreamId stream,
@@ -158,7 +163,8 @@ class SbxManager {
   Task<frame::End> node_publish(Bytes metadata);
   Task<frame::End> node_destroy(Bytes metadata);
   Task<void> node_status(std::shared_ptr<hop::Channel> channel, Bytes metadata);
-  Task<BridgeResult> rekey(Sandbox& sandbox, RuntimeInstance instance, wire::NodeThawRequest request);
+  Task<BridgeResult> rekey(Sandbox& sandbox, RuntimeInstance instance,
+                           wire::NodeThawRequest request);
 
   World world_;
   Options options_;

@@ -83,9 +83,9 @@ class SbxManagerTest : public ::testing::Test {
     options.holders[kNodeApiUid] = kHolder;
     options.holders[kOtherNodeApiUid] = filled<identity::HolderId>(0x42);
     options.max_streams = 8;
-    manager_ = std::make_unique<SbxManager>(
-        SbxManager::World{machine_, machine_, records_, world_, clock_, entropy_, signatures_, log_},
-        options);
+    manager_ = std::make_unique<SbxManager>(SbxManager::World{machine_, machine_, records_, world_,
+                                                              clock_, entropy_, signatures_, log_},
+                                            options);
     hop_ = network_.listen("w1", "sim:w1/hop");
     control_listener_ = network_.listen("w1", "sim:w1/control");
     ASSERT_TRUE(world_.run(recover()));
@@ -156,7 +156,8 @@ class SbxManagerTest : public ::testing::Test {
     return std::get<Answer>(*answer);
   }
   Task<void> call_task(frame::Open open, frame::End& end) {
-    end = co_await hop::call(*control_->mux, std::move(open), world_.now() + std::chrono::seconds(60));
+    end = co_await hop::call(*control_->mux, std::move(open),
+                             world_.now() + std::chrono::seconds(60));
   }
   template <class Request>
   frame::End node(policy::Operation operation, const Request& request) {
@@ -167,14 +168,17 @@ class SbxManagerTest : public ::testing::Test {
     EXPECT_TRUE(world_.run(call_task(std::move(open), end)));
     return end;
   }
-  void install_bundle(std::uint64_t version, identity::KeyState state = identity::KeyState::kActive) {
+  void install_bundle(std::uint64_t version,
+                      identity::KeyState state = identity::KeyState::kActive) {
     identity::KeyBundle bundle;
     bundle.version = {version};
     bundle.issuer = *identity::Issuer::parse("control");
     bundle.valid_until = clock_.now() + identity::kBundleValidity;
     identity::BundleKey key{{1}, state, kKey, {}};
-    identity::BundleKey retired{{2}, identity::KeyState::kRetired, kRetiredKey, clock_.now()};
-    identity::BundleKey spare{{3}, identity::KeyState::kActive, filled<identity::PublicKey>(0xe3), {}};
+    identity::BundleKey retired{
+        {2}, identity::KeyState::kRetired, kRetiredKey, identity::testing::kIssuedAt};
+    identity::BundleKey spare{
+        {3}, identity::KeyState::kActive, filled<identity::PublicKey>(0xe3), {}};
     bundle.keys = {key, retired, spare};
     const auto ack = exchange<frame::BundleAck>(frame::Bundle{identity::encode_bundle(bundle)});
     ASSERT_TRUE(ack);
@@ -349,7 +353,8 @@ TEST_F(SbxManagerTest, P4_ACachedSignatureStillMeetsTheHolderCheck) {
   const auto served = serve("alpha", 7);
   const auto sealed = claims(served.route);
   EXPECT_EQ(read(sealed), "admitted");
-  auto channel = node_api(kOtherNodeApiUid).mux->open(open_with(sealed, policy::Operation::kFileRead));
+  auto channel =
+      node_api(kOtherNodeApiUid).mux->open(open_with(sealed, policy::Operation::kFileRead));
   EXPECT_EQ(next(channel), "denied wrong_holder");
 }
 
@@ -451,8 +456,7 @@ TEST_F(SbxManagerTest, P11_ARenewalOfAnotherSessionIsRefused) {
 TEST_F(SbxManagerTest, P11_AnEndedSessionIsCutAndOpensNothingMore) {
   const auto served = serve("alpha", 7);
   const auto channel = stream(served.route);
-  control_->connection->send(
-      frame::Frame{0, frame::SessionEnded{claims(served.route).session}});
+  control_->connection->send(frame::Frame{0, frame::SessionEnded{claims(served.route).session}});
   EXPECT_EQ(next(channel), "revoked session_revoked");
   EXPECT_EQ(read(claims(served.route)), "denied session_revoked");
 }

@@ -6,22 +6,22 @@
 // What the parts of SbxManager share.
 namespace space::sbx_manager {
 
-// What this receiver knows of one sandbox. The record in memory is the durable one: it changes only after
-// the write completed.
+// What this receiver knows of one sandbox. The record in memory is the durable one: it changes only
+// after the write completed.
 struct SbxManager::Sandbox {
   identity::SandboxId id;
-  identity::Generation floor;           // highest generation ever installed here
-  std::optional<StoredRecord> stored;   // installed
-  identity::Epoch epoch;                // of the installed route in this run
-  bool proved = false;                  // in this run
-  bool draining = false;                // frozen or about to be
-  std::string lost;                     // why it cannot be served; empty: it can
-  std::shared_ptr<Bridge> bridge;       // of `epoch`, proven
+  identity::Generation floor;          // highest generation ever installed here
+  std::optional<StoredRecord> stored;  // installed
+  identity::Epoch epoch;               // of the installed route in this run
+  bool proved = false;                 // in this run
+  bool draining = false;               // frozen or about to be
+  std::string lost;                    // why it cannot be served; empty: it can
+  std::shared_ptr<Bridge> bridge;      // of `epoch`, proven
   bool launching = false;
-  std::uint64_t launches = 0;           // finished, well or not
-  Notifier changed;                     // a launch finished
-  std::size_t operations = 0;           // admitted
-  std::size_t waiting = 0;              // openings that wait for a bridge or the store
+  std::uint64_t launches = 0;  // finished, well or not
+  Notifier changed;            // a launch finished
+  std::size_t operations = 0;  // admitted
+  std::size_t waiting = 0;     // openings that wait for a bridge or the store
   // Thawed in this run and not installed since: what a freeze of that route stops.
   std::optional<identity::RouteIdentity> thawed;
   std::string thawed_handle;
@@ -42,7 +42,8 @@ struct SbxManager::NodeApi final : hop::FrameSink, std::enable_shared_from_this<
   std::unordered_map<frame::StreamId, Operation*> streams;
 };
 
-// The proven connection to a guest through its spaced-host. Dropping the last owner ends that process.
+// The proven connection to a guest through its spaced-host. Dropping the last owner ends that
+// process.
 struct SbxManager::Bridge final : hop::FrameSink {
   Bridge(SbxManager& m, Sandbox& s, BridgeLink made);
   ~Bridge() override;

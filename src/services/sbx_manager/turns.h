@@ -8,8 +8,8 @@
 
 namespace space::sbx_manager {
 
-// One task at a time per key, in the order they came: lifecycle work on one sandbox or one instance.
-// Owned by one loop; outlives its turns.
+// One task at a time per key, in the order they came: lifecycle work on one sandbox or one
+// instance. Owned by one loop; outlives its turns.
 class Turns {
  public:
   explicit Turns(Timer& timer) : timer_(timer) {}

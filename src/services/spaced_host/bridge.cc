@@ -151,8 +151,8 @@ Task<std::optional<frame::Activate>> Bridge::await_activation() {
   co_return std::move(*activate);
 }
 
-// One write, for it must arrive in one segment; the answer byte by byte, since HELLO may follow it at once
-// (VM.md 1.2).
+// One write, for it must arrive in one segment; the answer byte by byte, since HELLO may follow it
+// at once (VM.md 1.2).
 Task<frame::ActivateOutcome> Bridge::connect_guest() {
   bool late = false;
   const auto alarm = world_.timer.at(world_.timer.now() + kConnectDeadline, [this, &late] {

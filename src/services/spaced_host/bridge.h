@@ -21,13 +21,14 @@ inline constexpr BootClock::duration kFenceDeadline = std::chrono::seconds(1);
 // "OK <number>\n": at most this many bytes.
 inline constexpr std::size_t kMaxConnectAnswer = 32;
 
-// spaced-host: one verified connection to one guest (DESIGN 5.4). Awaits ACTIVATE, says CONNECT on the
-// connected descriptor it was given, proves the guest and itself under the incarnation's secret (P-23), then
-// carries operations both ways, or one REKEY and nothing else. What the guest may not send closes
-// everything (P-20). Ends when either side ends; never reconnects (BR-3). Owned by one loop.
+// spaced-host: one verified connection to one guest (DESIGN 5.4). Awaits ACTIVATE, says CONNECT on
+// the connected descriptor it was given, proves the guest and itself under the incarnation's secret
+// (P-23), then carries operations both ways, or one REKEY and nothing else. What the guest may not
+// send closes everything (P-20). Ends when either side ends; never reconnects (BR-3). Owned by one
+// loop.
 //
-// Streams: the manager opens stream 2k here, which is stream 2k-1 at the guest. A stream is open on both
-// legs or on none.
+// Streams: the manager opens stream 2k here, which is stream 2k-1 at the guest. A stream is open on
+// both legs or on none.
 class Bridge {
  public:
   struct World {
@@ -35,7 +36,8 @@ class Bridge {
     Entropy& entropy;
     Log& log;
   };
-  // `manager`: the connection this process dialled. `guest`: connected, nothing read or written yet.
+  // `manager`: the connection this process dialled. `guest`: connected, nothing read or written
+  // yet.
   Bridge(std::unique_ptr<Stream> manager, std::unique_ptr<Stream> guest, World world);
   ~Bridge();
 

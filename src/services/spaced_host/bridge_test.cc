@@ -58,7 +58,8 @@ class BridgeTest : public ::testing::Test {
                                        Bridge::World{world_, entropy_, log_});
     manager_ = std::make_unique<hop::Connection>(
         std::move(manager), world_,
-        hop::Connection::Options{frame::Role::kManager, frame::Role::kBridge, false, "w1", {}, true});
+        hop::Connection::Options{
+            frame::Role::kManager, frame::Role::kBridge, false, "w1", {}, true});
     guest_stream_ = std::move(guest);
   }
   ~BridgeTest() override {
@@ -118,7 +119,8 @@ class BridgeTest : public ::testing::Test {
     if (!co_await guest_stream_->write_all(as_bytes(second))) co_return;
     guest_ = std::make_unique<hop::Connection>(
         std::move(guest_stream_), world_,
-        hop::Connection::Options{frame::Role::kGuest, frame::Role::kBridge, false, "guest", {}, false});
+        hop::Connection::Options{
+            frame::Role::kGuest, frame::Role::kBridge, false, "guest", {}, false});
     const auto deadline = world_.now() + std::chrono::seconds(20);
     const auto hello = co_await guest_->handshake(deadline);
     if (!hello) co_return;
@@ -233,8 +235,8 @@ TEST_F(BridgeTest, P19_WhatAGuestSaysWasForwardedIsNotBelieved) {
   const auto stream = manager_->rules().next_stream();
   manager_->send(frame::Frame{stream, open()});
   settle();
-  guest_->send(frame::Frame{
-      stream - 1, frame::Reset{frame::ResetCode::kInternal, frame::Forwarded::kNone}});
+  guest_->send(
+      frame::Frame{stream - 1, frame::Reset{frame::ResetCode::kInternal, frame::Forwarded::kNone}});
   settle();
   ASSERT_EQ(to_manager_.frames.size(), 1U);
   EXPECT_EQ(std::get<frame::Reset>(to_manager_.frames[0].payload).forwarded,
@@ -281,8 +283,9 @@ TEST_F(BridgeTest, P23_RekeysAndDoesNothingElse) {
   EXPECT_TRUE(bridge_ended_);
 }
 
-// P-20, RC-1: a guest that sends what only trusted hops may send loses the connection, and nothing of it
-// travels upstream. The guest's end speaks raw frames, since our own Connection would refuse to send them.
+// P-20, RC-1: a guest that sends what only trusted hops may send loses the connection, and nothing
+// of it travels upstream. The guest's end speaks raw frames, since our own Connection would refuse
+// to send them.
 struct Illegal {
   const char* name;
   std::function<frame::Frame(frame::StreamId)> make;
@@ -294,8 +297,7 @@ class HostileGuestTest : public BridgeTest, public ::testing::WithParamInterface
     return {
         {"refused",
          [](frame::StreamId s) {
-           return frame::Frame{
-               s, frame::Refused{frame::Refresh{identity::RefreshReason::kStale}}};
+           return frame::Frame{s, frame::Refused{frame::Refresh{identity::RefreshReason::kStale}}};
          }},
         {"revoked",
          [](frame::StreamId s) {

@@ -16,8 +16,8 @@
 #include "services/spaced_host/bridge.h"
 #include "sim/network.h"
 
-// A worker machine for tests of the manager: instances with a guest that proves itself and counts what
-// reaches it, real bridges in-process, and a record store that outlives managers.
+// A worker machine for tests of the manager: instances with a guest that proves itself and counts
+// what reaches it, real bridges in-process, and a record store that outlives managers.
 namespace space::sbx_manager::testing {
 
 namespace frame = wire::hop;
@@ -200,7 +200,8 @@ class FakeMachine final : public Runtime, public BridgeLauncher {
     if (!co_await stream->write_all(as_bytes("OK 1073741824\n"))) co_return;
     hop::Connection connection(
         std::move(stream), world_,
-        hop::Connection::Options{frame::Role::kGuest, frame::Role::kBridge, false, "guest", {}, false});
+        hop::Connection::Options{
+            frame::Role::kGuest, frame::Role::kBridge, false, "guest", {}, false});
     guests_.insert(&connection);
     if (co_await prove(handle, connection)) {
       hop::Mux mux(connection, world_);
@@ -236,8 +237,7 @@ class FakeMachine final : public Runtime, public BridgeLauncher {
     input.guest_nonce = random_id<frame::Nonce>(entropy_);
     input.boot_id = instance.boot_id;
     const auto expected = hop::bridge_proof(instance.secret, input);
-    frame::Proof proof{input.guest_nonce, input.boot_id,
-                       hop::guest_proof(instance.secret, input)};
+    frame::Proof proof{input.guest_nonce, input.boot_id, hop::guest_proof(instance.secret, input)};
     connection.send(frame::Frame{0, std::move(proof)});
     auto answer = co_await connection.read_frame(deadline);
     if (!answer) co_return false;
