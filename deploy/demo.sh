@@ -17,7 +17,7 @@ begin=0
 step=0
 now() { date +%s%3N; }
 title() { step=$((step + 1)); printf '\n%d. %s\n' "$step" "$*"; begin=$(now); }
-proved() { printf '   %-62s %6d ms\n' "$*" "$(($(now) - begin))"; begin=$(now); }
+proved() { printf '   %-84s %6d ms\n' "$*" "$(($(now) - begin))"; begin=$(now); }
 show() { printf '   %s\n' "$*"; }
 fail() { printf '\ndemo: %s\n' "$*" >&2; exit 1; }
 execution() { space --json route "$1" | python3 -c 'import json, sys
@@ -44,8 +44,11 @@ up=$(space --json up)
 proved "$(echo "$up" | json url), workers $(echo "$up" | python3 -c 'import json, sys
 print(", ".join("%s (%s, evidence %s)" % (w["id"], w["runtime"], w["evidence"]) for w in json.load(sys.stdin)["workers"]))')"
 
-title "Create a sandbox on worker w1"
-id=$(space create --worker w1 --timeout 900 -m made-by=demo 2>/dev/null)
+w1=$(echo "$up" | json workers.0.id)
+w2=$(echo "$up" | json workers.1.id)
+
+title "Create a sandbox on worker $w1"
+id=$(space --json create --worker "$w1" --timeout 900 -m made-by=demo | json id)
 proved "sandbox $id"
 old=$(execution "$id")
 show "selected execution: $old"
@@ -74,21 +77,20 @@ proved "minted for $old: ${#capability} hex digits"
 space pause "$id" >/dev/null
 proved "paused: processes stopped, writes durable, $old retired"
 
-title "Resume on worker w2"
-space resume "$id" --worker w2 >/dev/null
+title "Resume on worker $w2"
+space resume "$id" --worker "$w2" >/dev/null
 new=$(execution "$id")
 proved "selected execution: $new"
-[ "${new##*@}" = w2 ] || fail "it runs on ${new##*@}"
 generation=${old#*.}
 generation=${generation%@*}
-[ "$new" = "$id.$((generation + 1))@w2" ] || fail "the generation did not step by one: $old -> $new"
+[ "$new" = "$id.$((generation + 1))@$w2" ] || fail "the generation did not step by one: $old -> $new"
 show "same sandbox, next generation, other worker: $old -> $new"
 [ "$(space cat "$id" note.txt)" = "$text" ] || fail "the file is not there"
 proved "note.txt is still there"
 
 title "Present the old capability"
-show_stale_refusal w1 "$id" "$capability"
-show_stale_refusal w2 "$id" "$capability"
+show_stale_refusal "$w1" "$id" "$capability"
+show_stale_refusal "$w2" "$id" "$capability"
 space route "$id" | sed 's/^/   /'
 
 title "Remove the sandbox"

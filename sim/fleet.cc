@@ -100,7 +100,8 @@ void Fleet::start_control() {
   run.store = std::make_unique<SimStore>(world_, store_, run.life);
   run.store->set_fail_permille(store_fail_permille_);
   run.dialer = tapped(network_.dialer("control", {1, kControlUid, 0}), run.life, nothing());
-  run.listener = tapped(network_.listen("control", std::string(kControlAddress)), run.life, nothing());
+  run.listener =
+      tapped(network_.listen("control", std::string(kControlAddress)), run.life, nothing());
   control_plane::Options options;
   options.issuer = *identity::Issuer::parse("control");
   options.owner = *identity::OwnerId::parse("control-1");
@@ -108,9 +109,8 @@ void Fleet::start_control() {
     options.workers.push_back({worker.id, control_address(worker.id), worker.endpoint, 64});
   }
   options.holders = holders();
-  run.plane = std::make_unique<control_plane::ControlPlane>(*run.store, *run.dialer, world_,
-                                                            control_clock_, entropy_, signer_, log_,
-                                                            std::move(options));
+  run.plane = std::make_unique<control_plane::ControlPlane>(
+      *run.store, *run.dialer, world_, control_clock_, entropy_, signer_, log_, std::move(options));
   run.tasks = std::make_unique<TaskScope>(world_);
   run.tasks->spawn("control", run_control(run));
 }
@@ -159,8 +159,8 @@ void Fleet::start_worker(std::size_t index) {
   options.runtime = "simulated";
   options.evidence = "simulated";
   run.manager = std::make_unique<sbx_manager::SbxManager>(
-      sbx_manager::SbxManager::World{*run.runtime, *run.launcher, *run.records, world_, *worker.clock,
-                                     entropy_, verifier_, log_},
+      sbx_manager::SbxManager::World{*run.runtime, *run.launcher, *run.records, world_,
+                                     *worker.clock, entropy_, verifier_, log_},
       std::move(options));
   run.tasks = std::make_unique<TaskScope>(world_);
   const auto manager_leg = [this, &worker](const std::string&) {
@@ -225,13 +225,14 @@ void Fleet::start_gateway(std::size_t index) {
   const auto leg = [this](const std::string& address) -> std::shared_ptr<FrameObserver> {
     return address == kControlAddress ? nullptr : oracle_.gateway_leg();
   };
-  run.dialer = tapped(
-      network_.dialer(name, {2, static_cast<std::uint32_t>(kFirstGatewayUid + index), 0}), run.life, leg);
+  run.dialer =
+      tapped(network_.dialer(name, {2, static_cast<std::uint32_t>(kFirstGatewayUid + index), 0}),
+             run.life, leg);
   node_api::Gateway::Options options;
   options.control_address = std::string(kControlAddress);
   options.id = name;
-  run.gateway = std::make_unique<node_api::Gateway>(*run.dialer, world_, *node.clock, entropy_, *run.log,
-                                                    std::move(options));
+  run.gateway = std::make_unique<node_api::Gateway>(*run.dialer, world_, *node.clock, entropy_,
+                                                    *run.log, std::move(options));
   run.gateway->start();
 }
 

@@ -30,8 +30,8 @@ class SimSigner final : public Signer {
   std::array<std::byte, 64> sign(ByteView message) const override;
 };
 
-// The whole fleet: the real services on simulated ports. Each can be killed at any time and started again;
-// what is durable, and what runs on the machines, stays.
+// The whole fleet: the real services on simulated ports. Each can be killed at any time and started
+// again; what is durable, and what runs on the machines, stays.
 class Fleet {
  public:
   struct Options {
@@ -43,8 +43,6 @@ class Fleet {
   ~Fleet();
 
   SimNetwork& network() { return network_; }
-  control_plane::MemoryStore& store() { return store_; }
-  Entropy& entropy() { return entropy_; }
   SimLog& log() { return log_; }
 
   void start_all();
@@ -53,10 +51,8 @@ class Fleet {
 
   void start_control();
   void kill_control();
-  bool control_up() const { return control_ != nullptr; }
   void start_worker(std::size_t index);
   void kill_worker(std::size_t index);
-  bool worker_up(std::size_t index) const { return workers_[index].run != nullptr; }
   // Two managers come back with each other's hop address, as machines may after a restart.
   void swap_endpoints(std::size_t a, std::size_t b);
   void start_gateway(std::size_t index);
@@ -80,7 +76,8 @@ class Fleet {
   void set_store_fail_permille(unsigned permille);
   void set_record_fail_permille(unsigned permille);
 
-  // Sends a frame to a manager's control listener as a control plane would, on a connection of its own.
+  // Sends a frame to a manager's control listener as a control plane would, on a connection of its
+  // own.
   Task<void> redeliver(std::size_t worker, wire::hop::Payload request);
 
   // RC-3: what a gateway has cached never goes back. Called at each step.

@@ -4,8 +4,8 @@
 
 namespace space::sim {
 
-// One run of one process. Its ports look at `ended`: what its coroutines still do after a kill, while they
-// unwind, has no effect on anything outside.
+// One run of one process. Its ports look at `ended`: what its coroutines still do after a kill,
+// while they unwind, has no effect on anything outside.
 struct Life {
   std::string node;
   bool ended = false;

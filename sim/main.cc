@@ -17,7 +17,8 @@ namespace {
 
 constexpr Workload kWorkloads[] = {
     {"fleet",
-     "moves, stale routes, lost, duplicated and reordered messages, restarts and clock skew", run_fleet},
+     "moves, stale routes, lost, duplicated and reordered messages, restarts and clock skew",
+     run_fleet},
     {"install_at_every_step",
      "one operation, with an install of the next generation at each of its suspension points",
      run_install_at_every_step},
@@ -25,9 +26,20 @@ constexpr Workload kWorkloads[] = {
 
 // Situations that a campaign over `fleet` must have met, or it proves nothing.
 constexpr std::string_view kRequired[] = {
-    "refused.stale", "refused.not_here", "repaired",  "revoked",   "renewed",
-    "moved",         "paused",           "resumed",   "killed",    "redelivered",
-    "install.installed", "install.behind_floor", "activate.proof_failed", "intrusion_refused",
+    "refused.stale",
+    "refused.not_here",
+    "repaired",
+    "revoked",
+    "renewed",
+    "moved",
+    "paused",
+    "resumed",
+    "killed",
+    "redelivered",
+    "install.installed",
+    "install.behind_floor",
+    "activate.proof_failed",
+    "intrusion_refused",
 };
 
 struct Arguments {
@@ -42,9 +54,10 @@ struct Arguments {
 };
 
 int usage() {
-  std::fprintf(stderr,
-               "usage: space-sim [--workload W] [--seed N] [--count K] [--trace] [--twice] [--campaign]\n"
-               "                 [--saved FILE] [--plant BUG] | --list\n");
+  std::fprintf(
+      stderr,
+      "usage: space-sim [--workload W] [--seed N] [--count K] [--trace] [--twice] [--campaign]\n"
+      "                 [--saved FILE] [--plant BUG] | --list\n");
   return 2;
 }
 
@@ -111,7 +124,8 @@ int run(int argc, char** argv) {
     const auto& word = words[i];
     if (word == "--list") {
       for (const auto& workload : kWorkloads) {
-        std::printf("%-24s %s\n", std::string(workload.name).c_str(), std::string(workload.about).c_str());
+        std::printf("%-24s %s\n", std::string(workload.name).c_str(),
+                    std::string(workload.about).c_str());
       }
       return 0;
     }
@@ -174,7 +188,8 @@ int run(int argc, char** argv) {
       words_of >> name >> seed;
       const auto* saved = find(name);
       if (saved == nullptr || !words_of) {
-        std::fprintf(stderr, "%s: not 'workload seed': %s\n", arguments.saved.c_str(), line.c_str());
+        std::fprintf(stderr, "%s: not 'workload seed': %s\n", arguments.saved.c_str(),
+                     line.c_str());
         return 2;
       }
       if (!campaign.run(*saved, seed)) return 1;

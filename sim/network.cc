@@ -50,7 +50,8 @@ class SimStream final : public Stream {
       if (!in.arrived.empty()) {
         const auto count = std::min(buffer.size(), in.arrived.size());
         std::copy_n(in.arrived.begin(), count, buffer.begin());
-        in.arrived.erase(in.arrived.begin(), in.arrived.begin() + static_cast<std::ptrdiff_t>(count));
+        in.arrived.erase(in.arrived.begin(),
+                         in.arrived.begin() + static_cast<std::ptrdiff_t>(count));
         in.changed.notify();
         co_return count;
       }
@@ -94,7 +95,8 @@ class SimStream final : public Stream {
               world.random().below(static_cast<std::uint64_t>(faults.slow.count()) + 1)));
         }
       }
-      send(pipe, 1 - side_, Bytes(data.begin(), data.begin() + static_cast<std::ptrdiff_t>(count)), delay);
+      send(pipe, 1 - side_, Bytes(data.begin(), data.begin() + static_cast<std::ptrdiff_t>(count)),
+           delay);
       data = data.subspan(count);
     }
     co_return IoResult<void>{};
@@ -135,8 +137,8 @@ class SimStream final : public Stream {
     deliver_at(network_, pipe, side, std::move(bytes), when);
   }
 
-  static void deliver_at(SimNetwork& network, const std::shared_ptr<SimNetwork::Pipe>& pipe, int side,
-                         Bytes bytes, MonoTime when) {
+  static void deliver_at(SimNetwork& network, const std::shared_ptr<SimNetwork::Pipe>& pipe,
+                         int side, Bytes bytes, MonoTime when) {
     network.world_.schedule(when, [&network, pipe, side, bytes = std::move(bytes)]() mutable {
       auto& direction = pipe->to[side];
       if (pipe->broken) return;
@@ -220,7 +222,8 @@ class SimDialer final : public Dialer {
   bool local_;
 };
 
-std::unique_ptr<Dialer> SimNetwork::dialer(std::string node, PeerCredentials credentials, bool local) {
+std::unique_ptr<Dialer> SimNetwork::dialer(std::string node, PeerCredentials credentials,
+                                           bool local) {
   return std::make_unique<SimDialer>(*this, std::move(node), credentials, local);
 }
 

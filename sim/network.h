@@ -13,24 +13,25 @@ namespace space::sim {
 
 // What may go wrong on links, drawn from the world's seed. Zero everywhere: a perfect network.
 struct NetworkFaults {
-  unsigned reset_permille = 0;         // a chunk is lost together with its connection
-  unsigned slow_permille = 0;          // a chunk takes up to `slow` longer; order within a stream is kept
+  unsigned reset_permille = 0;  // a chunk is lost together with its connection
+  unsigned slow_permille = 0;   // a chunk takes up to `slow` longer; order within a stream is kept
   BootClock::duration slow = std::chrono::seconds(2);
-  unsigned refuse_permille = 0;        // a dial fails
-  unsigned split_permille = 0;         // a chunk arrives in pieces of 1..7 bytes
+  unsigned refuse_permille = 0;  // a dial fails
+  unsigned split_permille = 0;   // a chunk arrives in pieces of 1..7 bytes
   BootClock::duration latency = std::chrono::microseconds(200);
   BootClock::duration jitter = std::chrono::microseconds(300);
 };
 
-// Streams between named nodes of one world. Addresses are plain strings; a node is whatever the listener
-// says it is. Each stream keeps order; different streams reorder freely.
+// Streams between named nodes of one world. Addresses are plain strings; a node is whatever the
+// listener says it is. Each stream keeps order; different streams reorder freely.
 class SimNetwork {
  public:
   explicit SimNetwork(World& world, NetworkFaults faults = {}) : world_(world), faults_(faults) {}
 
-  // A dialler for one node, seen by peers with these credentials. What a `local` one dials has latency, but
-  // no faults: a socket within one machine.
-  std::unique_ptr<Dialer> dialer(std::string node, PeerCredentials credentials = {}, bool local = false);
+  // A dialler for one node, seen by peers with these credentials. What a `local` one dials has
+  // latency, but no faults: a socket within one machine.
+  std::unique_ptr<Dialer> dialer(std::string node, PeerCredentials credentials = {},
+                                 bool local = false);
   // Listens at `address` on `node`; the previous listener there stops being reachable.
   std::unique_ptr<Listener> listen(std::string node, std::string address);
   // Two connected streams, without latency or faults.

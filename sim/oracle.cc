@@ -122,7 +122,8 @@ Tag Oracle::tag_of(const frame::Open& open) {
 namespace {
 std::optional<RouteIdentity> selected_by(const frame::Open& open) {
   const auto* capability = std::get_if<frame::Capability>(&open.authority);
-  if (capability == nullptr || capability->sealed.size() < identity::kSignatureBytes) return std::nullopt;
+  if (capability == nullptr || capability->sealed.size() < identity::kSignatureBytes)
+    return std::nullopt;
   const auto claims = identity::decode_claims(
       ByteView(capability->sealed).first(capability->sealed.size() - identity::kSignatureBytes));
   if (!claims) return std::nullopt;
@@ -166,8 +167,8 @@ class Oracle::GatewayLeg final : public FrameObserver {
       } else if (const auto* denied = std::get_if<frame::Denied>(&refused->verdict)) {
         oracle_.probe("denied." + std::string(to_string(denied->reason)));
       } else {
-        oracle_.probe("unavailable." +
-                      std::string(to_string(std::get<frame::Unavailable>(refused->verdict).reason)));
+        oracle_.probe("unavailable." + std::string(to_string(
+                                           std::get<frame::Unavailable>(refused->verdict).reason)));
       }
     } else if (const auto* admitted = std::get_if<frame::Admitted>(&read.payload)) {
       if (request.refusals == 1) oracle_.probe("repaired");
@@ -207,7 +208,8 @@ class Oracle::ManagerLeg final : public FrameObserver {
     if (const auto* open = std::get_if<frame::Open>(&read.payload)) {
       auto selected = selected_by(*open);
       if (selected && selected->worker != worker_) {
-        oracle_.violated("C001: an opening for " + describe(*selected) + " reached " + worker_.text());
+        oracle_.violated("C001: an opening for " + describe(*selected) + " reached " +
+                         worker_.text());
       }
       streams_[read.stream].selected = std::move(selected);
     }
@@ -237,16 +239,16 @@ class Oracle::ManagerLeg final : public FrameObserver {
       stream.lease = admitted->lease;
       oracle_.leases_[{worker_, admitted->lease}] = {admitted->route, admitted->lease_deadline};
     } else if (const auto* renewed = std::get_if<frame::Renewed>(&written.payload)) {
-      const auto lease = stream.lease ? oracle_.leases_.find({worker_, *stream.lease})
-                                      : oracle_.leases_.end();
+      const auto lease =
+          stream.lease ? oracle_.leases_.find({worker_, *stream.lease}) : oracle_.leases_.end();
       if (!renewed->refused && lease != oracle_.leases_.end()) {
         lease->second.deadline = renewed->lease_deadline;
         oracle_.probe("renewed");
       }
     } else if (std::holds_alternative<frame::Data>(written.payload) ||
                std::holds_alternative<frame::End>(written.payload)) {
-      const auto lease = stream.lease ? oracle_.leases_.find({worker_, *stream.lease})
-                                      : oracle_.leases_.end();
+      const auto lease =
+          stream.lease ? oracle_.leases_.find({worker_, *stream.lease}) : oracle_.leases_.end();
       if (lease == oracle_.leases_.end()) return;
       oracle_.forwarding(worker_, lease->second.route, "bytes to node-api");
       if (clock_.now() > lease->second.deadline) {
@@ -280,7 +282,8 @@ class Oracle::ControlLeg final : public FrameObserver {
       }
     } else if (const auto* install = std::get_if<frame::Install>(&read.payload)) {
       oracle_.sent_.emplace_back(worker_, *install);
-      if (auto record = identity::decode_record(install->record)) installs_[read.stream] = record->route;
+      if (auto record = identity::decode_record(install->record))
+        installs_[read.stream] = record->route;
     } else if (const auto* retire = std::get_if<frame::Retire>(&read.payload)) {
       oracle_.sent_.emplace_back(worker_, *retire);
       retires_[read.stream] = retire->route;
@@ -313,7 +316,8 @@ class Oracle::ControlLeg final : public FrameObserver {
       if (served != receiver.installed.end() && served->second == route) {
         receiver.installed.erase(served);
       }
-      // A retire of what was never there does nothing; the identity is over for its sender all the same.
+      // A retire of what was never there does nothing; the identity is over for its sender all the
+      // same.
       if (std::get<frame::Retired>(written.payload).was_installed) {
         receiver.retired.insert({route.sandbox, route.generation});
       }
@@ -343,14 +347,14 @@ class Oracle::BridgeLeg final : public FrameObserver {
       activated_ = *activate;
     } else if (const auto* open = std::get_if<frame::Open>(&written.payload)) {
       const auto* admitted = std::get_if<frame::AdmittedOp>(&open->authority);
-      if (admitted == nullptr) return oracle_.violated("P-5: an OPEN to the bridge without AdmittedOp");
+      if (admitted == nullptr)
+        return oracle_.violated("P-5: an OPEN to the bridge without AdmittedOp");
       if (!activated_ || !ready_) return oracle_.violated("BR-1: an OPEN to an unproven bridge");
       if (admitted->route != activated_->route || admitted->epoch != activated_->epoch) {
-        return oracle_.violated("P-10: " + describe(admitted->route) + " epoch " +
-                                std::to_string(admitted->epoch) +
-                                " was forwarded on the bridge connection of " +
-                                describe(activated_->route) + " epoch " +
-                                std::to_string(activated_->epoch));
+        return oracle_.violated(
+            "P-10: " + describe(admitted->route) + " epoch " + std::to_string(admitted->epoch) +
+            " was forwarded on the bridge connection of " + describe(activated_->route) +
+            " epoch " + std::to_string(activated_->epoch));
       }
       const auto request = oracle_.requests_.find(open->request);
       if (request == oracle_.requests_.end() || request->second.selected != admitted->route) {
@@ -386,13 +390,15 @@ class Oracle::BridgeLeg final : public FrameObserver {
 };
 
 std::shared_ptr<FrameObserver> Oracle::gateway_leg() { return std::make_shared<GatewayLeg>(*this); }
-std::shared_ptr<FrameObserver> Oracle::manager_leg(identity::WorkerId worker, const WallClock& clock) {
+std::shared_ptr<FrameObserver> Oracle::manager_leg(identity::WorkerId worker,
+                                                   const WallClock& clock) {
   return std::make_shared<ManagerLeg>(*this, std::move(worker), clock);
 }
 std::shared_ptr<FrameObserver> Oracle::control_leg(identity::WorkerId worker) {
   return std::make_shared<ControlLeg>(*this, std::move(worker));
 }
-std::shared_ptr<FrameObserver> Oracle::bridge_leg(identity::WorkerId worker, const WallClock& clock) {
+std::shared_ptr<FrameObserver> Oracle::bridge_leg(identity::WorkerId worker,
+                                                  const WallClock& clock) {
   return std::make_shared<BridgeLeg>(*this, std::move(worker), clock);
 }
 

@@ -16,13 +16,13 @@
 
 namespace space::sim {
 
-// Every operation of a client carries a tag of its own, in the `user` of its request, so that what happens
-// to it can be told on every hop and in the guest without asking the code under test.
+// Every operation of a client carries a tag of its own, in the `user` of its request, so that what
+// happens to it can be told on every hop and in the guest without asking the code under test.
 using Tag = std::string;
 
-// Watches the run from outside: the frames at the gateways and the managers, what guests execute, what the
-// machines really run, what clients are told. Knows the truth and says when an invariant is broken; the
-// first violation stays.
+// Watches the run from outside: the frames at the gateways and the managers, what guests execute,
+// what the machines really run, what clients are told. Knows the truth and says when an invariant
+// is broken; the first violation stays.
 class Oracle {
  public:
   explicit Oracle(World& world) : world_(world) {}
@@ -43,7 +43,8 @@ class Oracle {
   // A record is durable at a worker, or removed.
   void record_durable(const identity::WorkerId& worker, const identity::RouteIdentity& route);
 
-  // What follows an install in the very turn of its write: nothing of an older generation goes on there.
+  // What follows an install in the very turn of its write: nothing of an older generation goes on
+  // there.
   void installs_now(const identity::WorkerId& worker, const identity::RouteIdentity& route) {
     receivers_[worker].highest[route.sandbox] = route.generation;
   }
@@ -66,7 +67,8 @@ class Oracle {
   std::shared_ptr<FrameObserver> bridge_leg(identity::WorkerId worker, const WallClock& clock);
 
   // INSTALL and RETIRE frames that were once sent, for redelivery.
-  const std::vector<std::pair<identity::WorkerId, wire::hop::Payload>>& installs_and_retires() const {
+  const std::vector<std::pair<identity::WorkerId, wire::hop::Payload>>& installs_and_retires()
+      const {
     return sent_;
   }
   std::uint64_t executions() const { return executions_; }
@@ -101,7 +103,7 @@ class Oracle {
     WallTime deadline;
   };
   struct Receiver {
-    std::map<identity::SandboxId, identity::Generation> highest;      // ever acknowledged
+    std::map<identity::SandboxId, identity::Generation> highest;       // ever acknowledged
     std::map<identity::SandboxId, identity::RouteIdentity> installed;  // acknowledged, not retired
     std::set<std::pair<identity::SandboxId, identity::Generation>> retired;
     std::map<identity::SandboxId, identity::Generation> durable;
@@ -109,7 +111,8 @@ class Oracle {
 
   Operation* find(const Tag& tag);
   static Tag tag_of(const wire::hop::Open& open);
-  // Something of an admitted operation leaves the manager: its execution must still be the one served.
+  // Something of an admitted operation leaves the manager: its execution must still be the one
+  // served.
   void forwarding(const identity::WorkerId& worker, const identity::RouteIdentity& route,
                   std::string_view where);
 

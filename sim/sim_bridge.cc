@@ -9,7 +9,8 @@ using std::chrono::milliseconds;
 
 Task<void> run_bridge(std::shared_ptr<spaced_host::Bridge> bridge) { co_await bridge->run(); }
 
-Task<void> kill_later(std::weak_ptr<spaced_host::Bridge> bridge, World& world, BootClock::duration after) {
+Task<void> kill_later(std::weak_ptr<spaced_host::Bridge> bridge, World& world,
+                      BootClock::duration after) {
   co_await sleep_for(world, after);
   if (const auto alive = bridge.lock()) alive->close();
 }
@@ -70,8 +71,9 @@ Task<std::expected<BridgeLink, BridgeError>> SimBridgeLauncher::launch(BridgeTar
       spaced_host::Bridge::World{world.world, world.entropy, world.log});
   machine_.tasks().spawn("spaced_host", run_bridge(bridge));
   if (world.world.random().permille(machine_.faults().bridge_permille)) {
-    machine_.tasks().spawn("spaced_host.kill",
-                           kill_later(bridge, world.world, milliseconds(world.world.random().below(2000))));
+    machine_.tasks().spawn(
+        "spaced_host.kill",
+        kill_later(bridge, world.world, milliseconds(world.world.random().below(2000))));
   }
   BridgeLink link;
   link.process.pid = 1;

@@ -29,7 +29,8 @@ class SimGuest::Files final : public GuestFiles {
     guest_.executed(user, false);
     return entry(path);
   }
-  GuestResult<wire::FileListResult> list(std::string path, std::string user, std::uint32_t) override {
+  GuestResult<wire::FileListResult> list(std::string path, std::string user,
+                                         std::uint32_t) override {
     guest_.executed(user, false);
     wire::FileListResult result;
     for (auto at = guest_.disk_.lower_bound(path);
@@ -54,7 +55,8 @@ class SimGuest::Files final : public GuestFiles {
  private:
   class Reader final : public GuestFileReader {
    public:
-    Reader(Bytes bytes, std::size_t at) : bytes_(std::move(bytes)), at_(std::min(at, bytes_.size())) {}
+    Reader(Bytes bytes, std::size_t at)
+        : bytes_(std::move(bytes)), at_(std::min(at, bytes_.size())) {}
     std::uint64_t size() const override { return bytes_.size(); }
     GuestResult<std::size_t> read(std::span<std::byte> buffer) override {
       const auto count = std::min(buffer.size(), bytes_.size() - at_);
@@ -107,7 +109,10 @@ class SimGuest::Files final : public GuestFiles {
 class SimGuest::Process final : public GuestProcess {
  public:
   Process(SimGuest& guest, std::uint64_t count, BootClock::duration interval)
-      : guest_(guest), count_(count), interval_(interval), due_(guest.world_.world.now() + interval) {}
+      : guest_(guest),
+        count_(count),
+        interval_(interval),
+        due_(guest.world_.world.now() + interval) {}
 
   Task<std::optional<Event>> next() override {
     auto& timer = guest_.world_.world;
@@ -236,7 +241,8 @@ SimGuest::SimGuest(World world, std::string node, std::string handle, identity::
   options.boot_id = "boot-of-" + node;
   agent_ = std::make_unique<guest::GuestAgent>(
       std::move(options), std::move(secret),
-      guest::GuestAgent::World{world.world, world.entropy, world.log, *files_, *processes_, *clock_});
+      guest::GuestAgent::World{world.world, world.entropy, world.log, *files_, *processes_,
+                               *clock_});
   tasks_.spawn("guest.serve", agent_->serve(*listener_));
 }
 

@@ -13,8 +13,9 @@ namespace space::sim {
 
 using Disk = std::map<std::string, Bytes>;  // absolute path -> content
 
-// What runs in one instance: the real guest agent over files and processes in memory. Frozen, none of its
-// tasks goes on. Reports each operation that takes effect to the oracle, under its `user`, the tag.
+// What runs in one instance: the real guest agent over files and processes in memory. Frozen, none
+// of its tasks goes on. Reports each operation that takes effect to the oracle, under its `user`,
+// the tag.
 class SimGuest {
  public:
   struct World {
@@ -24,8 +25,8 @@ class SimGuest {
     Entropy& entropy;
     SimLog& log;
   };
-  SimGuest(World world, std::string node, std::string handle, identity::SandboxId sandbox, Disk disk,
-           GuestSecret secret, std::map<std::string, std::string> envs);
+  SimGuest(World world, std::string node, std::string handle, identity::SandboxId sandbox,
+           Disk disk, GuestSecret secret, std::map<std::string, std::string> envs);
   ~SimGuest();
 
   // Ends the machine; to be awaited before destruction.
@@ -34,8 +35,6 @@ class SimGuest {
   void thaw();
   bool frozen() const { return frozen_; }
   const Disk& disk() const { return disk_; }
-  const std::string& address() const { return handle_; }
-  const guest::GuestAgent& agent() const { return *agent_; }
 
  private:
   class Files;

@@ -43,7 +43,8 @@ Task<IoResult<void>> SimRecords::put(StoredRecord stored) {
   co_return IoResult<void>{};
 }
 
-Task<IoResult<std::optional<identity::RuntimeRecord>>> SimRecords::read(identity::SandboxId sandbox) {
+Task<IoResult<std::optional<identity::RuntimeRecord>>> SimRecords::read(
+    identity::SandboxId sandbox) {
   if (!co_await sleep_for(world_, std::chrono::microseconds(50))) {
     co_return io_error(std::errc::operation_canceled);
   }

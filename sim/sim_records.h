@@ -20,14 +20,20 @@ struct RecordDisk {
   identity::BundleVersion bundle;
 };
 
-// The record store of one run. A write takes time; a run that ends meanwhile, or an injected failure, leaves
-// the old content.
+// The record store of one run. A write takes time; a run that ends meanwhile, or an injected
+// failure, leaves the old content.
 class SimRecords final : public RecordStore {
  public:
-  SimRecords(World& world, Oracle& oracle, RecordDisk& disk, identity::WorkerId worker, LifePtr life)
-      : world_(world), oracle_(oracle), disk_(disk), worker_(std::move(worker)), life_(std::move(life)) {}
+  SimRecords(World& world, Oracle& oracle, RecordDisk& disk, identity::WorkerId worker,
+             LifePtr life)
+      : world_(world),
+        oracle_(oracle),
+        disk_(disk),
+        worker_(std::move(worker)),
+        life_(std::move(life)) {}
   void set_fail_permille(unsigned permille) { fail_permille_ = permille; }
-  // Holds back writes of records until it is opened; the turn that opens it is the turn of the write.
+  // Holds back writes of records until it is opened; the turn that opens it is the turn of the
+  // write.
   struct Gate {
     bool closed = false;
     bool reached = false;  // a write waits, or went through

@@ -30,9 +30,9 @@ void Machine::start(StartRequest request, const std::string& handle) {
   instance.seen.transport.socket_path = handle;
   instance.seen.transport.path_inode = world_.world.random().next();
   world_.oracle.instance_started(handle, request.route);
-  instance.guest = std::make_unique<SimGuest>(world_, "guest/" + handle, handle, request.route.sandbox,
-                                              std::move(disk), std::move(request.secret),
-                                              std::move(request.spec.envs));
+  instance.guest = std::make_unique<SimGuest>(
+      world_, "guest/" + handle, handle, request.route.sandbox, std::move(disk),
+      std::move(request.secret), std::move(request.spec.envs));
 }
 
 void Machine::freeze(const std::string& handle) {

@@ -17,11 +17,11 @@ using Artifacts = std::map<std::string, Disk>;
 class Machine {
  public:
   struct Faults {
-    unsigned fail_permille = 0;   // a runtime call fails without effect
-    unsigned lost_permille = 0;   // it has its effect, and its answer is an error
-    unsigned slow_permille = 0;   // it takes up to 5 s
-    unsigned swap_permille = 0;   // a dial to a guest reaches another guest of this machine
-    unsigned bridge_permille = 0; // a bridge is killed within its first 2 s
+    unsigned fail_permille = 0;    // a runtime call fails without effect
+    unsigned lost_permille = 0;    // it has its effect, and its answer is an error
+    unsigned slow_permille = 0;    // it takes up to 5 s
+    unsigned swap_permille = 0;    // a dial to a guest reaches another guest of this machine
+    unsigned bridge_permille = 0;  // a bridge is killed within its first 2 s
   };
   Machine(SimGuest::World world, identity::WorkerId worker, Artifacts& artifacts)
       : world_(world), worker_(std::move(worker)), artifacts_(artifacts), tasks_(world.world) {}
@@ -47,7 +47,7 @@ class Machine {
   void freeze(const std::string& handle);
   void thaw(const std::string& handle);
   void destroy(const std::string& handle);
-  // Sandboxes one of whose guests was swapped for another by a fault.
+  // Of the guests that end and of the bridges.
   TaskScope& tasks() { return tasks_; }
 
  private:

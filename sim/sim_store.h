@@ -6,8 +6,8 @@
 
 namespace space::sim {
 
-// The control plane's store as one run of it sees it: the shared MemoryStore with latency and failures. A
-// write by a run that has ended may or may not have happened; it never learns.
+// The control plane's store as one run of it sees it: the shared MemoryStore with latency and
+// failures. A write by a run that has ended may or may not have happened; it never learns.
 class SimStore final : public ControlStore {
  public:
   SimStore(World& world, ControlStore& shared, LifePtr life)
@@ -26,7 +26,8 @@ class SimStore final : public ControlStore {
   Task<StoreResult<SessionRow>> open_session(ApiKeyHash key, identity::HolderId holder,
                                              identity::SessionId fresh, WallTime now,
                                              WallTime expires_at) override {
-    return pass([=](ControlStore& s) { return s.open_session(key, holder, fresh, now, expires_at); });
+    return pass(
+        [=](ControlStore& s) { return s.open_session(key, holder, fresh, now, expires_at); });
   }
   Task<StoreResult<SessionRow>> live_session(identity::SessionId id, WallTime now) override {
     return pass([=](ControlStore& s) { return s.live_session(id, now); });
@@ -78,7 +79,8 @@ class SimStore final : public ControlStore {
  private:
   template <class Call>
   auto pass(Call call) -> decltype(call(std::declval<ControlStore&>())) {
-    return passed(world_, shared_, life_, world_.random().permille(fail_permille_), std::move(call));
+    return passed(world_, shared_, life_, world_.random().permille(fail_permille_),
+                  std::move(call));
   }
   template <class Call>
   static auto passed(World& world, ControlStore& shared, LifePtr life, bool fails, Call call)

@@ -83,7 +83,8 @@ std::unique_ptr<Stream> tapped(std::unique_ptr<Stream> stream, LifePtr life,
                                std::shared_ptr<FrameObserver> observer) {
   return std::make_unique<TappedStream>(std::move(stream), std::move(life), std::move(observer));
 }
-std::unique_ptr<Listener> tapped(std::unique_ptr<Listener> listener, LifePtr life, MakeObserver make) {
+std::unique_ptr<Listener> tapped(std::unique_ptr<Listener> listener, LifePtr life,
+                                 MakeObserver make) {
   return std::make_unique<TappedListener>(std::move(listener), std::move(life), std::move(make));
 }
 std::unique_ptr<Dialer> tapped(std::unique_ptr<Dialer> dialer, LifePtr life, MakeObserver make) {

@@ -22,10 +22,11 @@ class FrameObserver {
 std::unique_ptr<Stream> tapped(std::unique_ptr<Stream> stream, LifePtr life,
                                std::shared_ptr<FrameObserver> observer);
 
-// The same for what a listener accepts and a dialler dials; `make` gives each connection its observer, or
-// null. `address` of an accepted connection is empty.
+// The same for what a listener accepts and a dialler dials; `make` gives each connection its
+// observer, or null. `address` of an accepted connection is empty.
 using MakeObserver = std::function<std::shared_ptr<FrameObserver>(const std::string& address)>;
-std::unique_ptr<Listener> tapped(std::unique_ptr<Listener> listener, LifePtr life, MakeObserver make);
+std::unique_ptr<Listener> tapped(std::unique_ptr<Listener> listener, LifePtr life,
+                                 MakeObserver make);
 std::unique_ptr<Dialer> tapped(std::unique_ptr<Dialer> dialer, LifePtr life, MakeObserver make);
 
 }  // namespace space::sim

@@ -12,8 +12,8 @@ using node_api::CallerPtr;
 using policy::Operation;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using wire::hop::Outcome;
 using wire::SandboxState;
+using wire::hop::Outcome;
 
 constexpr std::size_t kClientsPerTenant = 2;
 constexpr std::size_t kSandboxesPerTenant = 2;
@@ -23,7 +23,7 @@ constexpr BootClock::duration kProgressWithin = seconds(120);
 // One sandbox as its clients know it.
 struct Box {
   identity::SandboxId id;
-  bool killed = false;  // a kill was asked for
+  bool killed = false;                              // a kill was asked for
   std::map<std::string, std::string> acknowledged;  // path -> content
   std::map<std::string, std::string> unknown;       // writes without an answer, or refused
 };
@@ -69,7 +69,8 @@ class FleetWorkload {
 
   RunResult run() {
     expect(world_.run(main(), seconds(600)), "the run does not come to its end");
-    if (!oracle_.violation()) expect(world_.run(fleet_.stop(), seconds(600)), "the fleet does not stop");
+    if (!oracle_.violation())
+      expect(world_.run(fleet_.stop(), seconds(600)), "the fleet does not stop");
     RunResult result;
     result.violation = oracle_.violation();
     result.digest = world_.digest();
@@ -102,14 +103,16 @@ class FleetWorkload {
 
   // Each returns false when nothing is known to have been done.
   Task<bool> create(std::shared_ptr<Fleet::GatewayRun> gateway, CallerPtr caller, Tenant& tenant);
-  Task<bool> write(std::shared_ptr<Fleet::GatewayRun> gateway, CallerPtr caller, std::shared_ptr<Box> box);
-  Task<bool> read(std::shared_ptr<Fleet::GatewayRun> gateway, CallerPtr caller, std::shared_ptr<Box> box,
-                  std::string path);
-  Task<bool> count(std::shared_ptr<Fleet::GatewayRun> gateway, CallerPtr caller, std::shared_ptr<Box> box,
-                   std::uint64_t lines, std::uint64_t interval_ms);
+  Task<bool> write(std::shared_ptr<Fleet::GatewayRun> gateway, CallerPtr caller,
+                   std::shared_ptr<Box> box);
+  Task<bool> read(std::shared_ptr<Fleet::GatewayRun> gateway, CallerPtr caller,
+                  std::shared_ptr<Box> box, std::string path);
+  Task<bool> count(std::shared_ptr<Fleet::GatewayRun> gateway, CallerPtr caller,
+                   std::shared_ptr<Box> box, std::uint64_t lines, std::uint64_t interval_ms);
   Task<bool> lifecycle(std::shared_ptr<Fleet::GatewayRun> gateway, CallerPtr caller,
                        std::shared_ptr<Box> box);
-  Task<bool> resume(std::shared_ptr<Fleet::GatewayRun> gateway, CallerPtr caller, std::shared_ptr<Box> box);
+  Task<bool> resume(std::shared_ptr<Fleet::GatewayRun> gateway, CallerPtr caller,
+                    std::shared_ptr<Box> box);
   Task<void> intrude(std::shared_ptr<Fleet::GatewayRun> gateway, CallerPtr caller,
                      std::shared_ptr<Box> foreign);
 
@@ -123,9 +126,9 @@ class FleetWorkload {
     world_.note(std::string(what) + " failed: " + std::string(to_string(failure.outcome)) + " " +
                 failure.reason + " " + failure.message);
     if (fleet_.log().trace()) {
-      std::fprintf(stderr, "    %s on %s: %s [%s] %s\n", std::string(what).c_str(), box.id.text().c_str(),
-                   std::string(to_string(failure.outcome)).c_str(), failure.reason.c_str(),
-                   failure.message.c_str());
+      std::fprintf(stderr, "    %s on %s: %s [%s] %s\n", std::string(what).c_str(),
+                   box.id.text().c_str(), std::string(to_string(failure.outcome)).c_str(),
+                   failure.reason.c_str(), failure.message.c_str());
     }
     oracle_.probe("failed." + std::string(to_string(failure.outcome)) + "." + failure.reason);
     expect(failure.reason != "wrong_identity", "ID-4: a gateway saw another execution admit");
@@ -154,7 +157,7 @@ Task<bool> FleetWorkload::create(std::shared_ptr<Fleet::GatewayRun> gateway, Cal
   request.timeout_s = 3600;
   request.worker = some_worker();
   auto made = co_await gateway->gateway->ask<wire::SandboxInfo>(caller, Operation::kSandboxCreate,
-                                                               std::move(request));
+                                                                std::move(request));
   if (!made) {
     oracle_.probe("create." + std::string(to_string(made.error().outcome)));
     co_return false;
@@ -209,18 +212,18 @@ Task<bool> FleetWorkload::read(std::shared_ptr<Fleet::GatewayRun> gateway, Calle
   wire::FileReadRequest request;
   request.path = path;
   request.user = tag;
-  auto answer = co_await gateway->gateway->call(caller, box->id, Operation::kFileRead,
-                                                wire::encode(request));
+  auto answer =
+      co_await gateway->gateway->call(caller, box->id, Operation::kFileRead, wire::encode(request));
   if (answer) {
     oracle_.told(tag, answer->identity);
-    expect(to_text(answer->result) == wanted, "read " + path + " of " + box->id.text() +
-                                                  ": other bytes than were written");
+    expect(to_text(answer->result) == wanted,
+           "read " + path + " of " + box->id.text() + ": other bytes than were written");
     co_return true;
   }
   check_failure(answer.error(), *box, "read");
   if (answer.error().message == "no such file") {
-    expect(!acknowledged, "read-your-writes: " + path + " of " + box->id.text() +
-                              " was acknowledged and is gone");
+    expect(!acknowledged,
+           "read-your-writes: " + path + " of " + box->id.text() + " was acknowledged and is gone");
     co_return true;
   }
   co_return false;
@@ -260,7 +263,8 @@ Task<bool> FleetWorkload::count(std::shared_ptr<Fleet::GatewayRun> gateway, Call
           expect(to_text(output->bytes) == std::to_string(next++) + "\n",
                  "the output of " + tag + " is out of order");
         }
-        received.erase(received.begin(), received.begin() + 4 + static_cast<std::ptrdiff_t>(record.size()));
+        received.erase(received.begin(),
+                       received.begin() + 4 + static_cast<std::ptrdiff_t>(record.size()));
       }
       continue;
     }
@@ -279,9 +283,10 @@ Task<bool> FleetWorkload::resume(std::shared_ptr<Fleet::GatewayRun> gateway, Cal
                                  std::shared_ptr<Box> box) {
   wire::SandboxResumeRequest request;
   request.sandbox = box->id;
+  request.timeout_s = 3600;  // longer than any clock jumps
   request.worker = below(2) == 0 ? some_worker() : std::nullopt;
-  const auto info = co_await gateway->gateway->ask<wire::SandboxInfo>(caller, Operation::kSandboxResume,
-                                                                     std::move(request));
+  const auto info = co_await gateway->gateway->ask<wire::SandboxInfo>(
+      caller, Operation::kSandboxResume, std::move(request));
   if (!info) check_failure(info.error(), *box, "resume");
   co_return info.has_value();
 }
@@ -292,16 +297,16 @@ Task<bool> FleetWorkload::lifecycle(std::shared_ptr<Fleet::GatewayRun> gateway, 
     wire::SandboxMoveRequest request;
     request.sandbox = box->id;
     request.worker = some_worker();
-    const auto moved = co_await gateway->gateway->ask<wire::SandboxInfo>(caller, Operation::kSandboxMove,
-                                                                        std::move(request));
+    const auto moved = co_await gateway->gateway->ask<wire::SandboxInfo>(
+        caller, Operation::kSandboxMove, std::move(request));
     if (!moved) check_failure(moved.error(), *box, "move");
     if (moved) oracle_.probe("moved");
     co_return moved.has_value();
   }
   wire::SandboxPauseRequest request;
   request.sandbox = box->id;
-  const auto paused = co_await gateway->gateway->ask<wire::SandboxInfo>(caller, Operation::kSandboxPause,
-                                                                       std::move(request));
+  const auto paused = co_await gateway->gateway->ask<wire::SandboxInfo>(
+      caller, Operation::kSandboxPause, std::move(request));
   if (!paused) {
     check_failure(paused.error(), *box, "pause");
     co_return false;
@@ -338,7 +343,8 @@ Task<void> FleetWorkload::client(std::size_t tenant_index, std::size_t number) {
       continue;
     }
     std::vector<std::shared_ptr<Box>> live;
-    std::ranges::copy_if(tenant.boxes, std::back_inserter(live), [](const auto& box) { return !box->killed; });
+    std::ranges::copy_if(tenant.boxes, std::back_inserter(live),
+                         [](const auto& box) { return !box->killed; });
     if (live.size() < kSandboxesPerTenant && (number == 0 || live.empty())) {
       co_await create(gateway, *caller, tenant);
       continue;
@@ -358,7 +364,7 @@ Task<void> FleetWorkload::client(std::size_t tenant_index, std::size_t number) {
     } else if (what < 68) {
       done = co_await count(gateway, *caller, box, below(20), 50 + below(400));
     } else if (what < 70) {
-      done = co_await count(gateway, *caller, box, 200, 1000);
+      done = co_await count(gateway, *caller, box, 100, 1000);
     } else if (what < 90) {
       done = co_await lifecycle(gateway, *caller, box);
     } else if (what < 93) {
@@ -404,7 +410,8 @@ Task<void> FleetWorkload::storm() {
   }
   std::vector<std::string> nodes{"control"};
   for (std::size_t i = 0; i < fleet_.workers(); ++i) nodes.push_back(fleet_.worker_id(i).text());
-  for (std::size_t i = 0; i < fleet_.gateways(); ++i) nodes.push_back("node-api-" + std::to_string(i));
+  for (std::size_t i = 0; i < fleet_.gateways(); ++i)
+    nodes.push_back("node-api-" + std::to_string(i));
   std::vector<std::function<void()>> restarts;
   while (going() && world_.now() < until) {
     co_await sleep_for(world_, milliseconds(100 + below(2500)));
@@ -443,7 +450,7 @@ Task<void> FleetWorkload::storm() {
       case 2:
         if (weather_.clocks) {
           // Mostly within what is healthy; now and then a jump over every deadline, which heals.
-          auto& clock = below(2) == 0 ? fleet_.worker_clock(below(fleet_.workers()))
+          auto& clock = below(2) == 0   ? fleet_.worker_clock(below(fleet_.workers()))
                         : below(2) == 0 ? fleet_.gateway_clock(below(fleet_.gateways()))
                                         : fleet_.control_clock();
           const auto old = clock.offset();
@@ -504,7 +511,7 @@ Task<void> FleetWorkload::prove_progress(std::shared_ptr<Box> box, std::size_t t
     wire::SandboxRequest get;
     get.sandbox = box->id;
     auto info = co_await gateway->gateway->ask<wire::SandboxInfo>(*caller, Operation::kSandboxGet,
-                                                                 std::move(get));
+                                                                  std::move(get));
     if (!info) {
       last = "get: " + info.error().message;
       continue;
@@ -523,6 +530,16 @@ Task<void> FleetWorkload::prove_progress(std::shared_ptr<Box> box, std::size_t t
       continue;
     }
     if (info->state != SandboxState::kRunning) continue;
+    // A move of a paused sandbox gave it the default life.
+    wire::SandboxTimeoutRequest longer;
+    longer.sandbox = box->id;
+    longer.timeout_s = 3600;
+    const auto extended = co_await gateway->gateway->ask<wire::SandboxInfo>(
+        *caller, Operation::kSandboxSetTimeout, std::move(longer));
+    if (!extended) {
+      last = "set_timeout: " + extended.error().message;
+      continue;
+    }
     if (!co_await write(gateway, *caller, box)) continue;
     bool all = true;
     std::vector<std::string> paths;
@@ -531,6 +548,8 @@ Task<void> FleetWorkload::prove_progress(std::shared_ptr<Box> box, std::size_t t
       if (!all) break;
       all = co_await read(gateway, *caller, box, std::move(path));
     }
+    // One that outlives its first capability, by renewal.
+    if (all && below(4) == 0) all = co_await count(gateway, *caller, box, 130, 1000);
     if (all) co_return;
   }
   expect(!going(), "no progress: " + box->id.text() + " stays " + last);

@@ -19,9 +19,10 @@ constexpr std::size_t kContentBytes = 3000;
 
 enum class Ending { kServed, kRefused, kCut, kUnfinished };
 
-// One manager on its machine, a control plane and a node-api that are nothing but frames, and two executions
-// of one sandbox: generation 1 serves, the install of generation 2 waits for its record to be written. One
-// operation on generation 1; the write goes through exactly at step `at` of the operation.
+// One manager on its machine, a control plane and a node-api that are nothing but frames, and two
+// executions of one sandbox: generation 1 serves, the install of generation 2 waits for its record
+// to be written. One operation on generation 1; the write goes through exactly at step `at` of the
+// operation.
 class OneInstall {
  public:
   OneInstall(std::uint64_t seed, std::optional<std::uint64_t> at, bool trace)
@@ -36,12 +37,13 @@ class OneInstall {
         write_(world_.random().below(2) == 0),
         tasks_(world_) {
     NetworkFaults faults;
-    faults.split_permille = 300;
+    faults.split_permille = 800;
     network_.set_faults(faults);
   }
 
   void run() {
-    if (!world_.run(main(), seconds(120))) oracle_.violated("the operation or the install never ends");
+    if (!world_.run(main(), seconds(120)))
+      oracle_.violated("the operation or the install never ends");
   }
   const std::optional<std::string>& violation() const { return oracle_.violation(); }
   Ending ending() const { return ending_; }
@@ -71,7 +73,9 @@ class OneInstall {
     claims.key = signer_.key_id();
     claims.issuer = *identity::Issuer::parse("control");
     claims.route = route(generation);
-    claims.access = identity::AccessSet{}.with(identity::Access::kFilesRead).with(identity::Access::kFilesWrite);
+    claims.access = identity::AccessSet{}
+                        .with(identity::Access::kFilesRead)
+                        .with(identity::Access::kFilesWrite);
     claims.holder = holder();
     claims.issued_at = clock_.now();
     claims.expires_at = claims.issued_at + identity::kCapabilityLifetime;
@@ -95,7 +99,8 @@ class OneInstall {
   Task<bool> connect(Peer& peer, std::string address, std::uint32_t uid, frame::Role role) {
     dialers_.push_back(tapped(network_.dialer("peer", {1, uid, 0}), life_,
                               [this, role](const std::string&) -> std::shared_ptr<FrameObserver> {
-                                return role == frame::Role::kNodeApi ? oracle_.gateway_leg() : nullptr;
+                                return role == frame::Role::kNodeApi ? oracle_.gateway_leg()
+                                                                     : nullptr;
                               }));
     const auto deadline = world_.now() + seconds(5);
     auto stream = co_await dialers_.back()->dial(std::move(address), deadline);
@@ -123,7 +128,8 @@ class OneInstall {
   }
   Task<bool> install_now(Peer& control, std::uint64_t generation, std::string handle) {
     auto request = install(generation, handle);
-    const auto answer = co_await control.mux->exchange(std::move(request), world_.now() + seconds(60));
+    const auto answer =
+        co_await control.mux->exchange(std::move(request), world_.now() + seconds(60));
     const auto* installed = answer ? std::get_if<frame::Installed>(&*answer) : nullptr;
     co_return installed != nullptr && installed->outcome == frame::InstallOutcome::kInstalled;
   }
@@ -192,13 +198,15 @@ class OneInstall {
     options.worker = worker_;
     options.holders = {{kClientUid, holder()}};
     options.control_uid = kControlUid;
-    sbx_manager::SbxManager manager({runtime_, launcher_, records_, world_, clock_, entropy_, verifier_, log_},
-                                    std::move(options));
+    sbx_manager::SbxManager manager(
+        {runtime_, launcher_, records_, world_, clock_, entropy_, verifier_, log_},
+        std::move(options));
     const auto hop_listener =
         tapped(network_.listen("w1", "w1/hop"), life_,
                [this](const std::string&) { return oracle_.manager_leg(worker_, clock_); });
-    const auto control_listener = tapped(network_.listen("w1", "w1/control"), life_,
-                                         [this](const std::string&) { return oracle_.control_leg(worker_); });
+    const auto control_listener =
+        tapped(network_.listen("w1", "w1/control"), life_,
+               [this](const std::string&) { return oracle_.control_leg(worker_); });
     static_cast<void>(co_await manager.recover());
     tasks_.spawn("hop", manager.serve_hop(*hop_listener));
     tasks_.spawn("control", manager.serve_control(*control_listener));
@@ -221,10 +229,13 @@ class OneInstall {
       oracle_.violated("no connection to the manager");
       co_return false;
     }
-    identity::KeyBundle bundle{{1}, *identity::Issuer::parse("control"), clock_.now() + identity::kBundleValidity, {}};
-    bundle.keys.push_back({signer_.key_id(), identity::KeyState::kActive, signer_.public_key(), {}});
+    identity::KeyBundle bundle{
+        {1}, *identity::Issuer::parse("control"), clock_.now() + identity::kBundleValidity, {}};
+    bundle.keys.push_back(
+        {signer_.key_id(), identity::KeyState::kActive, signer_.public_key(), {}});
     frame::Bundle request{identity::encode_bundle(bundle)};
-    static_cast<void>(co_await control.mux->exchange(std::move(request), world_.now() + seconds(5)));
+    static_cast<void>(
+        co_await control.mux->exchange(std::move(request), world_.now() + seconds(5)));
     auto first = co_await start(control, 1);
     const bool installed = co_await install_now(control, 1, std::move(first));
     const auto written = co_await operate(client, 1, "before", true);
@@ -252,7 +263,8 @@ class OneInstall {
     world_.on_step({});
     open_gate();
     while (!second_answered_) {
-      if (co_await changed_.wait(world_, world_.now() + seconds(60)) != Notifier::Wake::kNotified) break;
+      if (co_await changed_.wait(world_, world_.now() + seconds(60)) != Notifier::Wake::kNotified)
+        break;
     }
     if (!installed) oracle_.violated("generation 2 was not installed");
     // From here on 1 is refused and 2 serves.
@@ -326,9 +338,11 @@ RunResult run_install_at_every_step(RunOptions options) {
       return result;
     }
   }
-  // An install before, within and after the operation: all three happened, or the sweep saw nothing.
+  // An install before, within and after the operation: all three happened, or the sweep saw
+  // nothing.
   for (const auto* ending : {"served", "refused", "cut"}) {
-    if (!result.counts.contains(ending)) result.violation = std::string("no step ended as ") + ending;
+    if (!result.counts.contains(ending))
+      result.violation = std::string("no step ended as ") + ending;
   }
   return result;
 }

@@ -71,12 +71,14 @@ void World::note(std::string_view fact) {
   for (const char c : fact) {
     digest_ = (digest_ ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   }
-  digest_ = (digest_ ^ static_cast<std::uint64_t>(now_.time_since_epoch().count())) * 0x100000001b3ULL;
+  digest_ =
+      (digest_ ^ static_cast<std::uint64_t>(now_.time_since_epoch().count())) * 0x100000001b3ULL;
 }
 
 WallTime SimClock::now() const {
   constexpr WallTime kStart{std::chrono::milliseconds{1'800'000'000'000}};
-  return kStart + std::chrono::duration_cast<std::chrono::milliseconds>(world_.now().time_since_epoch()) +
+  return kStart +
+         std::chrono::duration_cast<std::chrono::milliseconds>(world_.now().time_since_epoch()) +
          offset_;
 }
 

@@ -13,9 +13,9 @@
 
 namespace space::sim {
 
-// A discrete-event world with a virtual clock. Asio's loop is only the queue of ready handlers; time and
-// the network are entries in `events_`, ties broken by insertion order, so that a seed fixes the whole run.
-// No globals: several worlds may live in one process.
+// A discrete-event world with a virtual clock. Asio's loop is only the queue of ready handlers;
+// time and the network are entries in `events_`, ties broken by insertion order, so that a seed
+// fixes the whole run. No globals: several worlds may live in one process.
 class World final : public Timer {
  public:
   explicit World(std::uint64_t seed) : random_(seed) {}
@@ -30,7 +30,8 @@ class World final : public Timer {
   // Runs `action` at `when` (or in the next turn, if that is past). Cannot be cancelled.
   void schedule(MonoTime when, std::move_only_function<void()> action);
 
-  // Runs ready handlers to quiescence, then jumps to the next event, until `end` or until nothing is left.
+  // Runs ready handlers to quiescence, then jumps to the next event, until `end` or until nothing
+  // is left.
   void run_until(MonoTime end);
   void run_for(BootClock::duration duration) { run_until(now_ + duration); }
   // Runs `task` to its end; false when it was not done by `limit`. What it left running stays.

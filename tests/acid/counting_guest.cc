@@ -1,5 +1,5 @@
-// The real guest agent behind a listener that counts the operations and data frames reaching it, in the file
-// `count` beside its socket. For tests of what a refused request leaves behind: nothing.
+// The real guest agent behind a listener that counts the operations and data frames reaching it, in
+// the file `count` beside its socket. For tests of what a refused request leaves behind: nothing.
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -25,7 +25,9 @@ constexpr int kSecret = 4;
 
 class Counter {
  public:
-  Counter() : fd_(::openat(kListenFolder, "count", O_WRONLY | O_CREAT | O_CLOEXEC, 0644)) { store(); }
+  Counter() : fd_(::openat(kListenFolder, "count", O_WRONLY | O_CREAT | O_CLOEXEC, 0644)) {
+    store();
+  }
   void add() {
     ++count_;
     store();

@@ -169,7 +169,7 @@ class CommandLine(PlatformTest):
         self.run_space("exec", sandbox, "--", "sh", "-c", "exit 255", code=255)
         self.run_space("exec", sandbox, "--", "sh", "-c", "kill -KILL $$", code=128 + 9)
         self.run_space("exec", sandbox, "--", "sh", "-c", "kill -TERM $$", code=128 + 15)
-        self.run_space("exec", sandbox, "--timeout", "1", "--", "sleep", "600", code=128 + 9)
+        self.run_space("exec", sandbox, "--timeout", "1", "--", "sleep", "600", code=128 + 15)
 
     def test_C103_our_own_failures_have_codes_of_their_own(self):
         sandbox = self.create()

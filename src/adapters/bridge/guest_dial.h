@@ -1,5 +1,6 @@
 #pragma once
 #include <expected>
+#include <system_error>
 #include <utility>
 
 #include "ports/bridge.h"
@@ -41,8 +42,8 @@ Task<std::expected<Fd, BridgeError>> dial_guest(Timer& timer, Log& log, BridgeTa
                                                 MonoTime deadline);
 
 // The process at the other end of the connected socket `fd` as the kernel shows it now: of an
-// accepted connection who connected, of a dialled one who listens. Nothing when it is gone or
-// cannot be read.
-std::optional<identity::ProcessIdentity> peer_process(int fd, Log& log);
+// accepted connection who connected, of a dialled one who listens. Errors: no_such_process when it
+// is gone; others when it cannot be read.
+std::expected<identity::ProcessIdentity, std::error_code> peer_process(int fd, Log& log);
 
 }  // namespace space::bridge

@@ -9,6 +9,7 @@
 #include <cctype>
 
 #include "adapters/http/beast_body.h"
+#include "base/text.h"
 
 namespace space::http {
 
@@ -28,7 +29,9 @@ constexpr std::size_t kReadBytes = 64U << 10;
 
 class Response final : public HttpResponse {
  public:
-  Response(asio::Loop& loop, Socket socket) : loop_(loop), socket_(std::move(socket)) {}
+  Response(asio::Loop& loop, Socket socket) : loop_(loop), socket_(std::move(socket)) {
+    buffer_.reserve(kReadBytes);  // else the parser's reads begin with 512 bytes
+  }
   const HttpResponseHead& head() const override { return head_; }
   Task<IoResult<std::size_t>> read(std::span<std::byte> buffer) override {
     return read_body_some(socket_, buffer_, *parser_, buffer, loop_, kNoLimit);
@@ -127,12 +130,23 @@ Task<IoResult<Socket>> connect(asio::Loop& loop, Base base) {
     if (error) co_return std::unexpected(deadline.explain(error));
     co_return std::move(socket);
   }
-  tcp::resolver resolver(loop.context());
-  const auto [lookup_error, found] = co_await resolver.async_resolve(base.name, base.port, kAwait);
-  if (lookup_error) co_return std::unexpected(std::error_code(lookup_error));
+  // A numeric address needs no resolver, which would start a thread.
+  std::vector<tcp::endpoint> endpoints;
+  boost::system::error_code no_address;
+  const auto address = net::ip::make_address(base.name, no_address);
+  const auto port = parse_decimal(base.port);
+  if (!port || *port > UINT16_MAX) co_return io_error(std::errc::invalid_argument);
+  if (!no_address) {
+    endpoints.emplace_back(address, static_cast<std::uint16_t>(*port));
+  } else {
+    tcp::resolver resolver(loop.context());
+    const auto [error, found] = co_await resolver.async_resolve(base.name, base.port, kAwait);
+    if (error) co_return std::unexpected(std::error_code(error));
+    for (const auto& entry : found) endpoints.push_back(entry.endpoint());
+  }
   tcp::socket socket(loop.context());
   SocketDeadline<tcp::socket> deadline(loop, socket, kConnectTime);
-  const auto [error, endpoint] = co_await net::async_connect(socket, found, kAwait);
+  const auto [error, endpoint] = co_await net::async_connect(socket, endpoints, kAwait);
   if (error) co_return std::unexpected(deadline.explain(error));
   boost::system::error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);

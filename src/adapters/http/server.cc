@@ -100,7 +100,13 @@ class Exchange final : public HttpExchange {
   const HttpRequest& request() const override { return request_; }
 
   Task<IoResult<std::size_t>> read_body(std::span<std::byte> buffer) override {
-    if (std::exchange(expects_continue_, false) && session_.buffer_.size() == 0 && !answered()) {
+    const bool waiting = std::exchange(expects_continue_, false) && session_.buffer_.size() == 0;
+    if (waiting && answered()) {
+      // The client waits for permission and has got an answer instead: no body will come.
+      broken_ = true;
+      co_return io_error(std::errc::connection_reset);
+    }
+    if (waiting) {
       static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
       const auto written = co_await session_.write({net::buffer(kContinue), {}, {}});
       if (!written) co_return std::unexpected(written.error());

@@ -6,6 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <boost/asio/bind_cancellation_slot.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <cerrno>
 #include <memory>
 #include <utility>
@@ -14,6 +17,7 @@
 #include "core/identity/sha256.h"
 
 namespace space::records {
+namespace net = boost::asio;
 namespace {
 
 constexpr std::string_view kRecordMagic = "SPACEREC";
@@ -134,73 +138,45 @@ IoResult<std::optional<Entry>> read_entry(const std::string& path) {
   return entry;
 }
 
-}  // namespace
-
-Task<IoResult<RecordStore::Contents>> FileRecordStore::load_all() {
-  if (::mkdir(folder_.c_str(), 0700) != 0 && errno != EEXIST) co_return last_error();
+IoResult<RecordStore::Contents> load(const std::string& folder_path) {
+  if (::mkdir(folder_path.c_str(), 0700) != 0 && errno != EEXIST) return last_error();
   const std::unique_ptr<DIR, decltype([](DIR* d) { ::closedir(d); })> folder(
-      ::opendir(folder_.c_str()));
-  if (!folder) co_return last_error();
-  Contents contents;
+      ::opendir(folder_path.c_str()));
+  if (!folder) return last_error();
+  RecordStore::Contents contents;
   while (const auto* item = ::readdir(folder.get())) {
     const std::string name = item->d_name;
-    const auto path = folder_ + "/" + name;
+    const auto path = folder_path + "/" + name;
     if (name == "." || name == "..") continue;
     if (name.ends_with(kTemporary)) {
       ::unlink(path.c_str());
       continue;
     }
     if (name == kBundleName) {
-      SPACE_CO_TRY(const auto content, read_file(path));
+      SPACE_TRY(const auto content, read_file(path));
       const auto bytes = content ? unseal(*content) : std::nullopt;
-      if (!bytes) co_return io_error(std::errc::bad_message);
+      if (!bytes) return io_error(std::errc::bad_message);
       ByteReader in(*bytes);
       const bool ours = as_text(in.raw(kBundleMagic.size())) == kBundleMagic && in.u8() == kVersion;
       contents.bundle = {in.u64()};
-      if (!ours || !in.complete()) co_return io_error(std::errc::bad_message);
+      if (!ours || !in.complete()) return io_error(std::errc::bad_message);
       continue;
     }
     const auto sandbox = identity::SandboxId::parse(name);
-    if (!sandbox) co_return io_error(std::errc::bad_message);
-    SPACE_CO_TRY(auto entry, read_entry(path));
+    if (!sandbox) return io_error(std::errc::bad_message);
+    SPACE_TRY(auto entry, read_entry(path));
     if (!entry || (entry->stored && entry->stored->record.route.sandbox != *sandbox)) {
-      co_return io_error(std::errc::bad_message);
+      return io_error(std::errc::bad_message);
     }
     contents.floors[*sandbox] = entry->floor;
     if (entry->stored) contents.records.push_back(*std::move(entry->stored));
   }
-  co_return contents;
+  return contents;
 }
 
-Task<IoResult<void>> FileRecordStore::put(StoredRecord stored) {
-  const auto name = stored.record.route.sandbox.text();
-  co_return replace(name, encode(stored.record.route.generation, &stored));
-}
-
-Task<IoResult<std::optional<identity::RuntimeRecord>>> FileRecordStore::read(
-    identity::SandboxId sandbox) {
-  SPACE_CO_TRY(auto entry, read_entry(folder_ + "/" + sandbox.text()));
-  if (!entry || !entry->stored) co_return std::nullopt;
-  co_return std::move(entry->stored->record);
-}
-
-Task<IoResult<void>> FileRecordStore::erase(identity::SandboxId sandbox,
-                                            identity::Generation floor) {
-  co_return replace(sandbox.text(), encode(floor, nullptr));
-}
-
-Task<IoResult<void>> FileRecordStore::put_bundle_version(identity::BundleVersion version) {
-  ByteWriter out;
-  out.raw(as_bytes(kBundleMagic));
-  out.u8(kVersion);
-  out.u64(version.value);
-  seal(out);
-  co_return replace(std::string(kBundleName), out.take());
-}
-
-IoResult<void> FileRecordStore::replace(const std::string& name, Bytes content) {
+IoResult<void> replace(const std::string& folder_path, const std::string& name, Bytes content) {
   const Wiped bytes(std::move(content));
-  const Descriptor folder(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const Descriptor folder(::open(folder_path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder) return last_error();
   const auto temporary = name + std::string(kTemporary);
   const Descriptor file(::openat(folder.get(), temporary.c_str(),
@@ -218,6 +194,64 @@ IoResult<void> FileRecordStore::replace(const std::string& name, Bytes content) 
     return last_error();
   }
   return {};
+}
+
+IoResult<std::optional<identity::RuntimeRecord>> read_record(const std::string& path) {
+  SPACE_TRY(auto entry, read_entry(path));
+  if (!entry || !entry->stored) return std::nullopt;
+  return std::move(entry->stored->record);
+}
+
+template <class Work>
+auto run(Work work) -> Task<decltype(work())> {
+  co_return work();
+}
+// On the worker thread; the caller goes on in its own loop.
+template <class Work>
+auto on(net::thread_pool& worker, Work work) -> Task<decltype(work())> {
+  co_return co_await net::co_spawn(
+      worker, run(std::move(work)),
+      net::bind_cancellation_slot(net::cancellation_slot(), net::use_awaitable));
+}
+
+}  // namespace
+
+Task<IoResult<RecordStore::Contents>> FileRecordStore::load_all() {
+  return on(worker_, [folder = folder_] { return load(folder); });
+}
+
+Task<IoResult<void>> FileRecordStore::put(StoredRecord stored) {
+  auto name = stored.record.route.sandbox.text();
+  auto content = encode(stored.record.route.generation, &stored);
+  return on(worker_,
+            [folder = folder_, name = std::move(name), content = std::move(content)]() mutable {
+              return replace(folder, name, std::move(content));
+            });
+}
+
+Task<IoResult<std::optional<identity::RuntimeRecord>>> FileRecordStore::read(
+    identity::SandboxId sandbox) {
+  return on(worker_, [path = folder_ + "/" + sandbox.text()] { return read_record(path); });
+}
+
+Task<IoResult<void>> FileRecordStore::erase(identity::SandboxId sandbox,
+                                            identity::Generation floor) {
+  auto content = encode(floor, nullptr);
+  return on(worker_,
+            [folder = folder_, name = sandbox.text(), content = std::move(content)]() mutable {
+              return replace(folder, name, std::move(content));
+            });
+}
+
+Task<IoResult<void>> FileRecordStore::put_bundle_version(identity::BundleVersion version) {
+  ByteWriter out;
+  out.raw(as_bytes(kBundleMagic));
+  out.u8(kVersion);
+  out.u64(version.value);
+  seal(out);
+  return on(worker_, [folder = folder_, content = out.take()]() mutable {
+    return replace(folder, std::string(kBundleName), std::move(content));
+  });
 }
 
 }  // namespace space::records

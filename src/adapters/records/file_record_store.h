@@ -1,4 +1,5 @@
 #pragma once
+#include <boost/asio/thread_pool.hpp>
 #include <string>
 
 #include "ports/record_store.h"
@@ -13,7 +14,8 @@ namespace space::records {
 // boot id; then SHA-256 of all before. Named by the sandbox. The version: "SPACEBUN", u8 1, u64,
 // SHA-256, in "bundle.version", which is no sandbox id.
 //
-// Blocks its loop for one small write and its sync.
+// The file work is done by one thread, so that the loop goes on during a sync; work that was begun
+// is completed, cancelled or not.
 class FileRecordStore final : public RecordStore {
  public:
   // `folder` is made if missing; its parent exists.
@@ -25,8 +27,8 @@ class FileRecordStore final : public RecordStore {
   Task<IoResult<void>> put_bundle_version(identity::BundleVersion version) override;
 
  private:
-  IoResult<void> replace(const std::string& name, Bytes content);
   std::string folder_;
+  boost::asio::thread_pool worker_{1};
 };
 
 }  // namespace space::records

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "ports/control_store.h"
 
@@ -141,6 +142,30 @@ TYPED_TEST_P(StoreConformance, P34_CommitsCompareTheRevision) {
   EXPECT_EQ(complete(store.load(late.sandbox.id)).error().error, StoreError::kNotFound);
 }
 
+TYPED_TEST_P(StoreConformance, LC1_AnOperationOfEveryKindReadsBackAsItWasWritten) {
+  auto& store = *this->store;
+  auto sandbox = this->sandbox("aaa");
+  ASSERT_TRUE(complete(store.insert_sandbox(sandbox)));
+  for (auto kind = fleet::OperationKind::kCreate; fleet::is_known(kind);
+       kind = static_cast<fleet::OperationKind>(std::to_underlying(kind) + 1)) {
+    for (const bool targeted : {false, true}) {
+      auto snapshot = *complete(store.load(sandbox.id));
+      auto& operation = snapshot.sandbox.operation.emplace();
+      operation.kind = kind;
+      operation.owner = *identity::OwnerId::parse("control-1");
+      operation.base = {3};
+      if (targeted) {
+        operation.target = *identity::WorkerId::parse("w1");
+        operation.timeout_s = 60;
+      }
+      ASSERT_TRUE(complete(store.commit(snapshot)));
+      const auto read = complete(store.load(sandbox.id));
+      ASSERT_TRUE(read) << read.error().detail;
+      EXPECT_EQ(read->sandbox.operation, snapshot.sandbox.operation);
+    }
+  }
+}
+
 TYPED_TEST_P(StoreConformance, P34_AGenerationIsOneRouteForEver) {
   auto& store = *this->store;
   const auto sandbox = this->sandbox("aaa");
@@ -232,6 +257,7 @@ TYPED_TEST_P(StoreConformance, P6_BundleVersionsNeverGoBack) {
 REGISTER_TYPED_TEST_SUITE_P(StoreConformance, KeysAreAddedOnceListedAndRevoked,
                             P18_ASessionIsExtendedWhileItLivesAndReplacedAfter,
                             P11_ARevokedKeyHasNoLiveSessionAndNamesTheEnded,
+                            LC1_AnOperationOfEveryKindReadsBackAsItWasWritten,
                             P34_CommitsCompareTheRevision, P34_AGenerationIsOneRouteForEver,
                             FindsWhatIsUnfinishedExpiredListedAndPurged,
                             P3_TheMintViewShowsSessionAndExecutionTogether,

@@ -55,8 +55,9 @@ class Dying final : public FaultPoints {
  public:
   bool survives(std::string_view point) override {
     passed.emplace_back(point);
-    return !(die_at && passed.size() == *die_at);
+    return !(die_at && passed.size() == *die_at) && point != die_at_name;
   }
+  std::string die_at_name;  // empty: none
   std::vector<std::string> passed;
   std::optional<std::size_t> die_at;
 };
@@ -187,6 +188,7 @@ class Site {
   void restart_plane() {
     stop_plane();
     faults.die_at.reset();
+    faults.die_at_name.clear();
     start_plane();
   }
   void open_session() {
@@ -729,6 +731,26 @@ TEST(ControlPlane, ID2_AFailedActivationUsesUpItsGeneration) {
   const auto resumed = site.resume(id);
   ASSERT_TRUE(resumed) << resumed.error().message;
   EXPECT_EQ(resumed->generation.value, 4U);
+}
+
+TEST(ControlPlane, P15_ARefusedRedeliveryRetiresWhatTheFirstDeliveryInstalled) {
+  for (const auto& worker : {kW1, kW2}) {
+    Site site;
+    const auto id = site.create(kW1)->sandbox;
+    ASSERT_TRUE(site.pause(id));
+    site.faults.die_at_name = "install.answered";  // installed, and nobody knows
+    EXPECT_FALSE(site.resume(id, worker));
+    ASSERT_TRUE(site.managers.at(worker)->installed.contains(id));
+    site.managers.at(worker)->fail_install = frame::InstallOutcome::kBridgeFailed;
+    site.restart_plane();
+    EXPECT_EQ(site.get(id)->state, SandboxState::kPaused);
+    EXPECT_FALSE(site.managers.at(worker)->installed.contains(id));
+    const auto resumed = site.resume(id, kW1);
+    ASSERT_TRUE(resumed) << resumed.error().message;
+    EXPECT_EQ(resumed->generation.value, 3U);
+    site.world.run_for(seconds(5));
+    EXPECT_EQ(site.runtimes(), 1U);
+  }
 }
 
 TEST(ControlPlane, ID2_TheGenerationPassesWhatTheReceiverReports) {

@@ -517,6 +517,10 @@ Task<Driver::StepResult> Driver::install(Snapshot snapshot, NextStep step,
                  {{"sandbox", snapshot.sandbox.id.text()}, {"reason", frozen.error().message}});
     }
   }
+  // A redelivered install that is refused may have left the record of the first one there (P-15).
+  if (const auto done = co_await send_retire(snapshot, execution, *link); !done) {
+    co_return StepResult{Progress::kStalled, done.error().message};
+  }
   CallFailure failure{false, Outcome::kUnavailable, std::move(message)};
   if (installed->floor > snapshot.sandbox.generation.value) {
     // The next generation has to pass what the receiver knows.

@@ -36,6 +36,7 @@ void Connection::close(CloseCause cause) {
 
 void Connection::queued(frame::StreamId stream, bool data, std::size_t before) {
   index_.push_back(Queued{stream, data, queue_.size() - before});
+  last_sent_ = timer_.now();
   if (queued_bytes() > kMaxQueuedBytes) {
     close(CloseCause::kOverflow);
     return;
@@ -143,7 +144,8 @@ Task<void> Connection::keepalive_loop() {
       close(CloseCause::kDeadPeer);
       break;
     }
-    if (options_.pings && silent >= kPingEvery) {
+    // Also while the peer talks: one that may not ping knows us by what we send.
+    if (options_.pings && (silent >= kPingEvery || timer_.now() - last_sent_ >= kPingEvery)) {
       frame::Frame ping{0, frame::Ping{++token}};
       send(std::move(ping));
     }

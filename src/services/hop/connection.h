@@ -117,6 +117,7 @@ class Connection {
   frame::Hello peer_hello_;
   std::optional<CloseCause> cause_;
   MonoTime last_received_{};
+  MonoTime last_sent_{};
   TaskScope tasks_;
 };
 

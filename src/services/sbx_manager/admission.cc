@@ -33,10 +33,10 @@ SbxManager::NodeApi::NodeApi(SbxManager& m, std::unique_ptr<Stream> stream, iden
       connection(std::move(stream), m.world_.timer,
                  hop::Connection::Options{frame::Role::kManager, frame::Role::kNodeApi, false,
                                           m.options_.worker.text(), m.boot_, true}) {
-  manager.node_apis_.insert(this);
+  manager.node_apis_.push_back(this);
 }
 
-SbxManager::NodeApi::~NodeApi() { manager.node_apis_.erase(this); }
+SbxManager::NodeApi::~NodeApi() { std::erase(manager.node_apis_, this); }
 
 void SbxManager::NodeApi::on_frame(frame::Frame received) {
   if (auto* open = std::get_if<frame::Open>(&received.payload)) {
@@ -57,9 +57,9 @@ void SbxManager::NodeApi::on_close(hop::CloseCause) {
 
 Task<void> SbxManager::serve_hop(Listener& listener) {
   for (;;) {
-    auto accepted = co_await listener.accept();
+    auto accepted = co_await accept(listener);
     if (!accepted) co_return;
-    const auto credentials = (*accepted)->peer();
+    const auto credentials = accepted->peer();
     const auto holder =
         credentials ? options_.holders.find(credentials->uid) : options_.holders.end();
     if (holder == options_.holders.end() || node_apis_.size() >= kMaxPeers) {
@@ -68,7 +68,7 @@ Task<void> SbxManager::serve_hop(Listener& listener) {
           {{"listener", "hop"}, {"uid", credentials ? number(credentials->uid) : "unknown"}});
       continue;
     }
-    tasks_.spawn("manager.node_api", serve_node_api(*std::move(accepted), holder->second));
+    tasks_.spawn("manager.node_api", serve_node_api(std::move(accepted), holder->second));
   }
 }
 

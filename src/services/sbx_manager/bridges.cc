@@ -11,10 +11,10 @@ SbxManager::Bridge::Bridge(SbxManager& m, Sandbox& s, BridgeLink made)
       connection(std::move(made.stream), m.world_.timer,
                  hop::Connection::Options{frame::Role::kManager, frame::Role::kBridge, false,
                                           m.options_.worker.text(), m.boot_, true}) {
-  manager.bridges_.insert(this);
+  manager.bridges_.push_back(this);
 }
 
-SbxManager::Bridge::~Bridge() { manager.bridges_.erase(this); }
+SbxManager::Bridge::~Bridge() { std::erase(manager.bridges_, this); }
 
 void SbxManager::Bridge::on_frame(frame::Frame received) {
   if (std::holds_alternative<frame::Fenced>(received.payload)) {
@@ -70,12 +70,22 @@ Task<void> SbxManager::launch_task(Sandbox& sandbox) {
       } else {
         world_.log.event(Level::kWarning, "bridge.failed",
                          {{"sandbox", sandbox.id.text()}, {"reason", failure.reason}});
+        // Whoever waits for it to serve sends no opening until it does.
+        if (!sandbox.proved && !std::exchange(sandbox.relaunching, true)) {
+          tasks_.spawn("manager.relaunch", relaunch(sandbox));
+        }
       }
     }
   }
   sandbox.launching = false;
   ++sandbox.launches;
   sandbox.changed.notify();
+}
+
+Task<void> SbxManager::relaunch(Sandbox& sandbox) {
+  co_await sleep_for(world_.timer, kRelaunchEvery);
+  sandbox.relaunching = false;
+  if (sandbox.stored && !sandbox.proved && sandbox.lost.empty()) launch(sandbox);
 }
 
 // After a restart: what runs must be what was recorded (RCV-6). Once proved, the launcher's own

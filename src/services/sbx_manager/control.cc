@@ -11,23 +11,23 @@ SbxManager::Control::Control(SbxManager& m, std::unique_ptr<Stream> stream)
       connection(std::move(stream), m.world_.timer,
                  hop::Connection::Options{frame::Role::kManager, frame::Role::kControlPlane, false,
                                           m.options_.worker.text(), m.boot_, true}) {
-  manager.controls_.insert(this);
+  manager.controls_.push_back(this);
 }
 
-SbxManager::Control::~Control() { manager.controls_.erase(this); }
+SbxManager::Control::~Control() { std::erase(manager.controls_, this); }
 
 Task<void> SbxManager::serve_control(Listener& listener) {
   for (;;) {
-    auto accepted = co_await listener.accept();
+    auto accepted = co_await accept(listener);
     if (!accepted) co_return;
-    const auto credentials = (*accepted)->peer();
+    const auto credentials = accepted->peer();
     if (!credentials || credentials->uid != options_.control_uid || controls_.size() >= kMaxPeers) {
       world_.log.event(
           Level::kWarning, "peer.refused",
           {{"listener", "control"}, {"uid", credentials ? number(credentials->uid) : "unknown"}});
       continue;
     }
-    tasks_.spawn("manager.control", serve_control_peer(*std::move(accepted)));
+    tasks_.spawn("manager.control", serve_control_peer(std::move(accepted)));
   }
 }
 

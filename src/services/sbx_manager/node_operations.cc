@@ -327,10 +327,8 @@ wire::NodeStatusResult SbxManager::status(const std::optional<identity::SandboxI
       entry.epoch = sandbox.epoch.counter;
       entry.leases = static_cast<std::uint32_t>(sandbox.operations);
       entry.serving = sandbox.proved && !sandbox.draining && sandbox.lost.empty();
-      entry.reason = !sandbox.lost.empty() ? "lost: " + sandbox.lost
-                     : sandbox.draining    ? "frozen or about to be"
-                     : !sandbox.proved     ? "not proved yet in this run"
-                                           : "";
+      // Empty while it may come back by itself: frozen, or to be proved again.
+      if (!sandbox.lost.empty()) entry.reason = "lost: " + sandbox.lost;
     }
     result.sandboxes.push_back(std::move(entry));
   }

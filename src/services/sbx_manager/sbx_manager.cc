@@ -1,5 +1,6 @@
 #include "services/sbx_manager/sbx_manager.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -56,6 +57,19 @@ Task<IoResult<void>> SbxManager::recover() {
                     {"evidence", options_.evidence}});
   tasks_.spawn("manager.expire", expire_leases());
   co_return IoResult<void>{};
+}
+
+Task<std::unique_ptr<Stream>> SbxManager::accept(Listener& listener) {
+  for (;;) {
+    auto accepted = co_await listener.accept();
+    if (accepted) co_return *std::move(accepted);
+    constexpr std::array kPassing{std::errc::too_many_files_open,
+                                  std::errc::too_many_files_open_in_system,
+                                  std::errc::no_buffer_space, std::errc::not_enough_memory};
+    const auto passes = [&](std::errc code) { return accepted.error() == code; };
+    if (stopping_ || !std::ranges::any_of(kPassing, passes)) co_return nullptr;
+    if (!co_await sleep_for(world_.timer, std::chrono::milliseconds(100))) co_return nullptr;
+  }
 }
 
 Task<void> SbxManager::stop() {

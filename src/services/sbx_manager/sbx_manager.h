@@ -5,8 +5,8 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
+#include <vector>
 
 #include "core/identity/key_bundle.h"
 #include "core/identity/lease.h"
@@ -28,6 +28,8 @@ namespace frame = wire::hop;
 inline constexpr BootClock::duration kBridgeWait = std::chrono::seconds(5);
 // Making one: dial, spaced-host, CONNECT and proof.
 inline constexpr BootClock::duration kBridgeDeadline = std::chrono::seconds(15);
+// Between tries to prove a guest again after a restart.
+inline constexpr BootClock::duration kRelaunchEvery = std::chrono::seconds(1);
 // For a guest to take what was sent to it, before it is frozen.
 inline constexpr BootClock::duration kFenceWait = std::chrono::seconds(2);
 inline constexpr BootClock::duration kPeerHandshake = std::chrono::seconds(5);
@@ -101,6 +103,10 @@ class SbxManager {
   using BridgeResult = std::expected<std::shared_ptr<Bridge>, BridgeFailure>;
   using TurnPtr = std::unique_ptr<Turns::Turn>;
 
+  // The next connection; null when the listener is closed. Waits out a lack of descriptors or
+  // memory.
+  Task<std::unique_ptr<Stream>> accept(Listener& listener);
+
   // ---- openings and relay (admission.cc) ----
   Task<void> serve_node_api(std::unique_ptr<Stream> stream, identity::HolderId holder);
   void open(const std::shared_ptr<NodeApi>& peer, frame::StreamId stream, frame::Open open);
@@ -124,6 +130,7 @@ class SbxManager {
   // ---- bridge connections (bridges.cc) ----
   void launch(Sandbox& sandbox);
   Task<void> launch_task(Sandbox& sandbox);
+  Task<void> relaunch(Sandbox& sandbox);
   Task<std::expected<void, BridgeFailure>> inspect_again(Sandbox& sandbox);
   Task<BridgeResult> connect(Sandbox& sandbox, BridgeTarget target, std::uint64_t epoch,
                              GuestSecret secret, std::optional<frame::Rekey> rekey,
@@ -177,9 +184,10 @@ class SbxManager {
   std::uint64_t last_epoch_ = 0;
   std::map<identity::SandboxId, Sandbox> sandboxes_;  // entries stay, for their floor
   std::map<identity::LeaseId, std::unique_ptr<Operation>> operations_;
-  std::set<NodeApi*> node_apis_;
-  std::set<Bridge*> bridges_;
-  std::set<Control*> controls_;
+  // In the order they came.
+  std::vector<NodeApi*> node_apis_;
+  std::vector<Bridge*> bridges_;
+  std::vector<Control*> controls_;
   bool stopping_ = false;
   Notifier lease_taken_;
   Turns turns_;

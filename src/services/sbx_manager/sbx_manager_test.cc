@@ -444,6 +444,16 @@ TEST_F(SbxManagerTest, P11_C021_AStreamEndsWithItsCapabilityUnlessRenewed) {
   EXPECT_EQ(next(renewed), "data still");
 }
 
+TEST_F(SbxManagerTest, P10_EveryForwardChecksTheLeaseItself) {
+  const auto served = serve("alpha", 7);
+  const auto channel = stream(served.route);
+  // The calendar clock moves, and no timer has run since.
+  clock_.set_offset(std::chrono::seconds(136));
+  write(channel, "late");
+  EXPECT_EQ(next(channel), "revoked expired");
+  EXPECT_EQ(machine_.instances.at("alpha.7").data_bytes, 0U);
+}
+
 TEST_F(SbxManagerTest, P11_ARenewalOfAnotherSessionIsRefused) {
   const auto served = serve("alpha", 7);
   const auto channel = stream(served.route);

@@ -19,6 +19,7 @@ struct SbxManager::Sandbox {
   std::shared_ptr<Bridge> bridge;      // of `epoch`, proven
   bool launching = false;
   std::uint64_t launches = 0;  // finished, well or not
+  bool relaunching = false;    // another launch is to come
   Notifier changed;            // a launch finished
   std::size_t operations = 0;  // admitted
   std::size_t waiting = 0;     // openings that wait for a bridge or the store

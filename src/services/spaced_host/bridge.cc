@@ -96,7 +96,9 @@ class Bridge::FromGuest final : public hop::FrameSink {
   }
   void on_close(hop::CloseCause cause) override {
     if (cause != hop::CloseCause::kLocal) {
-      bridge_.world_.log.event(Level::kInfo, "bridge.guest_ended", {{"reason", to_string(cause)}});
+      bridge_.world_.log.event(
+          Level::kInfo, "bridge.guest_ended",
+          {{"sandbox", bridge_.activation_.route.sandbox.text()}, {"reason", to_string(cause)}});
     }
     bridge_.close();
   }

@@ -51,7 +51,8 @@ class FakePart {
     listener_ = network.listen(id_, std::move(address));
     tasks_.spawn("fake.accept", accept());
   }
-  // Ends listening, all connections and tasks. Call before destruction.
+  ~FakePart() { stop(); }
+  // Ends listening, all connections and tasks. Idempotent.
   void stop() {
     if (listener_) listener_->close();
     for (const auto& end : ends_) end->connection.close();
