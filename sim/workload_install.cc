@@ -116,6 +116,7 @@ class OneInstall {
   }
   Task<std::string> start(Peer& control, std::uint64_t generation) {
     wire::NodeStartRequest request;
+    request.first_public_pid = identity::kPublicPidBlock;
     request.route = route(generation);
     request.template_name = "host";
     request.secret = secret(generation);

@@ -16,6 +16,8 @@
 #include "adapters/records/file_record_store.h"
 #include "adapters/runtime_oci/oci_runtime.h"
 #include "adapters/telemetry/json_log.h"
+#include "base/text.h"
+#include "core/identity/sha256.h"
 #include "services/sbx_manager/sbx_manager.h"
 
 namespace space {
@@ -116,7 +118,9 @@ int run(std::span<char*> argv) {
   oci.artifacts_folder = config->artifacts();
   oci.stage_program = programs / "space-stage";
   oci.guest_program = programs / "spaced-guest";
-  oci.cgroup_parent = "/space/" + arguments->worker.text();
+  // Two data folders of one machine may have workers of the same name.
+  const auto tag = identity::sha256(as_bytes(config->data.string()));
+  oci.cgroup_parent = "/space-" + to_hex(ByteView(tag).first(4)) + "/" + arguments->worker.text();
   oci.first_uid = workers[index].first_uid;
   oci.max_sandboxes = workers[index].max_sandboxes;
   const auto runtime_program = choose_runtime(*config, oci);

@@ -137,6 +137,8 @@ class Parser {
               "  space status --json\n", [](cli::Context& c) { return status(c); });
     add_local("doctor", "Name what this machine lacks, with one line of advice each",
               "  sudo space doctor\n", [](cli::Context& c) { return run_doctor(c); });
+    add("env", "Print the credentials as shell assignments", "  eval \"$(space env)\"\n",
+        [](cli::Context& c) { return cli::env(c); });
     auto* hidden = add_local("supervise", "", "", [](cli::Context& c) { return run_doctor(c); });
     hidden->group("");
     hidden->callback([this] { arguments_.supervise = true; });

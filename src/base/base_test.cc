@@ -79,7 +79,8 @@ TEST(PercentDecode, C082_DecodesOnceAndRefusesBadEscapesAndNul) {
 
 TEST(StrongName, AcceptsOnlyDnsLabels) {
   EXPECT_TRUE(TestName::parse("a1-b"));
-  for (const char* bad : {"", "A", "-a", "a-", "a.b", "a_b", "a b"}) EXPECT_FALSE(TestName::parse(bad));
+  for (const char* bad : {"", "A", "-a", "a-", "a.b", "a_b", "a b"})
+    EXPECT_FALSE(TestName::parse(bad));
   EXPECT_FALSE(TestName::parse(std::string(33, 'a')));
 }
 

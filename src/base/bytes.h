@@ -22,8 +22,8 @@ std::string to_text(ByteView bytes);
 Bytes to_bytes(std::string_view text);
 bool equal(ByteView a, ByteView b);
 
-// Appends fixed-order big-endian fields to a byte string. Lengths that do not fit their prefix abort:
-// callers check their limits before they encode.
+// Appends fixed-order big-endian fields to a byte string. Lengths that do not fit their prefix
+// abort: callers check their limits before they encode.
 class ByteWriter {
  public:
   void u8(std::uint8_t value);

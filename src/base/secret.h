@@ -10,13 +10,15 @@
 
 namespace space {
 
-// Secret bytes of fixed size: cannot be copied, printed or compared with ==, and are wiped at the end.
-// The bytes come out only through `reveal()`, so that every use can be found by that name.
+// Secret bytes of fixed size: cannot be copied, printed or compared with ==, and are wiped at the
+// end. The bytes come out only through `reveal()`, so that every use can be found by that name.
 template <std::size_t Size>
 class Secret {
  public:
   Secret() = default;
-  explicit Secret(std::span<const std::byte, Size> bytes) { std::ranges::copy(bytes, bytes_.begin()); }
+  explicit Secret(std::span<const std::byte, Size> bytes) {
+    std::ranges::copy(bytes, bytes_.begin());
+  }
   Secret(Secret&& other) noexcept : bytes_(other.bytes_) { other.wipe(); }
   Secret& operator=(Secret&& other) noexcept {
     bytes_ = other.bytes_;

@@ -14,9 +14,9 @@
 
 namespace space {
 
-// A name that has passed `parse`: 1..Max bytes of [a-z0-9-], not beginning or ending with '-', so that
-// it is a DNS label. Types with different tags do not convert into each other. The default value is the
-// empty name, a placeholder that `parse` never yields.
+// A name that has passed `parse`: 1..Max bytes of [a-z0-9-], not beginning or ending with '-', so
+// that it is a DNS label. Types with different tags do not convert into each other. The default
+// value is the empty name, a placeholder that `parse` never yields.
 template <class Tag, std::size_t Max>
 class StrongName {
  public:

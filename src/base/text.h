@@ -16,7 +16,8 @@ std::optional<Bytes> from_hex(std::string_view text);
 // RFC 4648 base32 alphabet in lower case (a-z2-7), without padding.
 std::string to_base32(ByteView bytes);
 
-// RFC 4648 base64 with padding. `from_base64` refuses any other form, unused bits set included (C015).
+// RFC 4648 base64 with padding. `from_base64` refuses any other form, unused bits set included
+// (C015).
 std::string to_base64(ByteView bytes);
 std::optional<Bytes> from_base64(std::string_view text);
 

@@ -17,14 +17,15 @@ class Timer {
   };
   virtual ~Timer() = default;
   virtual MonoTime now() const = 0;
-  // Calls `action` once, from the loop, at the first turn with now() >= `deadline`, unless the alarm was
-  // destroyed before. `action` must not throw. The timer outlives its alarms.
+  // Calls `action` once, from the loop, at the first turn with now() >= `deadline`, unless the
+  // alarm was destroyed before. `action` must not throw. The timer outlives its alarms.
   virtual std::unique_ptr<Alarm> at(MonoTime deadline, std::move_only_function<void()> action) = 0;
   // The executor of the loop this timer belongs to.
   virtual boost::asio::any_io_executor executor() = 0;
 };
 
-// Completes at the first loop turn with now() >= `deadline`: true. False when the task was cancelled.
+// Completes at the first loop turn with now() >= `deadline`: true. False when the task was
+// cancelled.
 Task<bool> sleep_until(Timer& timer, MonoTime deadline);
 inline Task<bool> sleep_for(Timer& timer, BootClock::duration duration) {
   return sleep_until(timer, timer.now() + duration);

@@ -42,11 +42,13 @@ Task<Notifier::Wake> Notifier::wait(Timer& timer, std::optional<MonoTime> deadli
     auto waiter = std::make_unique<Waiter>();
     auto* raw = waiter.get();
     raw->at = waiters_.insert(waiters_.end(), raw);
-    // The completion owns the waiter and posts, so that a wake-up never runs inside the waker's turn.
+    // The completion owns the waiter and posts, so that a wake-up never runs inside the waker's
+    // turn.
     raw->complete = [owned = std::move(waiter), handler = std::move(handler), executor,
                      slot](Wake wake) mutable {
       if (slot.is_connected()) slot.clear();
-      net::post(executor, [handler = std::move(handler), wake]() mutable { std::move(handler)(wake); });
+      net::post(executor,
+                [handler = std::move(handler), wake]() mutable { std::move(handler)(wake); });
     };
     if (slot.is_connected()) {
       slot.assign([this, raw](net::cancellation_type) { finish(*raw, Wake::kCancelled); });

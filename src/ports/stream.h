@@ -11,8 +11,8 @@
 
 namespace space {
 
-// Who is at the other end of a local connection, from the kernel. For an accepted connection: the task
-// that connected; for a dialled one: the task that called listen().
+// Who is at the other end of a local connection, from the kernel. For an accepted connection: the
+// task that connected; for a dialled one: the task that called listen().
 struct PeerCredentials {
   std::int32_t pid = 0;
   std::uint32_t uid = 0;
@@ -26,11 +26,13 @@ class Stream {
   // Reads 1..buffer.size() bytes; 0 means orderly end. `buffer` outlives the task.
   // Errors: connection_reset; operation_canceled after close().
   virtual Task<IoResult<std::size_t>> read_some(std::span<std::byte> buffer) = 0;
-  // Writes all of `data`, which outlives the task, or fails; after a failure the stream is unusable.
+  // Writes all of `data`, which outlives the task, or fails; after a failure the stream is
+  // unusable.
   virtual Task<IoResult<void>> write_all(ByteView data) = 0;
   // Ends both directions now; pending operations complete with operation_canceled. Idempotent.
   virtual void close() = 0;
-  // Ends both directions so that the peer discards what it has not read yet, where the transport can (P-14).
+  // Ends both directions so that the peer discards what it has not read yet, where the transport
+  // can (P-14).
   virtual void reset() { close(); }
   virtual std::optional<PeerCredentials> peer() const { return std::nullopt; }
 };

@@ -29,7 +29,8 @@ void abort_on_escape(const char* name, const std::exception_ptr& error) {
 }  // namespace
 
 namespace {
-// Cancellation makes the pending wait fail with a value; it never throws past a task's own clean-up.
+// Cancellation makes the pending wait fail with a value; it never throws past a task's own
+// clean-up.
 Task<void> without_throw(Task<void> task) {
   co_await net::this_coro::throw_if_cancelled(false);
   co_await std::move(task);

@@ -184,6 +184,7 @@ class Platform {
     start.max_processes = 64;
     start.disk_bytes = 64U << 20;
     start.secret.assign(secret.begin(), secret.end());
+    start.first_public_pid = 1000;
     const auto started = co_await node(worker, policy::Operation::kNodeStart, wire::encode(start));
     if (started.outcome != frame::Outcome::kOk) {
       ADD_FAILURE() << "node.start: " << started.message;

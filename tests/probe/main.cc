@@ -1,6 +1,6 @@
-// space-probe: what a node-api says to the control plane and to a worker, by hand. It shows that a receiver
-// refuses a capability selected for another execution. Runs as the node-api's user, so that its
-// peer credentials bind it to the node-api's key.
+// space-probe: what a node-api says to the control plane and to a worker, by hand. It shows that a
+// receiver refuses a capability selected for another execution. Runs as the node-api's user, so
+// that its peer credentials bind it to the node-api's key.
 #include <grp.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -21,9 +21,11 @@ namespace {
 
 constexpr const char* kUsage =
     "usage:\n"
-    "  space-probe CONFIG mint API_KEY SANDBOX         prints a sealed capability (hex) for reading files\n"
+    "  space-probe CONFIG mint API_KEY SANDBOX         prints a sealed capability (hex) for "
+    "reading files\n"
     "  space-probe CONFIG present WORKER SANDBOX CAPABILITY PATH\n"
-    "                                                  presents it to that worker and prints the verdict\n";
+    "                                                  presents it to that worker and prints the "
+    "verdict\n";
 
 template <class Result, class Request>
 Task<std::optional<Result>> ask(Leg& leg, policy::Operation operation, Request request) {
@@ -33,7 +35,8 @@ Task<std::optional<Result>> ask(Leg& leg, policy::Operation operation, Request r
   const auto end = co_await hop::call(leg.mux(), std::move(open),
                                       leg.mux().timer().now() + std::chrono::seconds(30));
   if (end.outcome != frame::Outcome::kOk) {
-    std::fprintf(stderr, "%s: %s\n", std::string(info(operation).name).c_str(), end.message.c_str());
+    std::fprintf(stderr, "%s: %s\n", std::string(info(operation).name).c_str(),
+                 end.message.c_str());
     co_return std::nullopt;
   }
   co_return wire::decode<Result>(end.result);
@@ -55,8 +58,8 @@ Task<int> mint(asio::Loop& loop, std::string api_key, identity::SandboxId sandbo
     wire::RouteResolveRequest route_request;
     route_request.session = session->session;
     route_request.sandbox = sandbox;
-    const auto route = co_await ask<wire::RouteResolveResult>(*leg, policy::Operation::kRouteResolve,
-                                                              std::move(route_request));
+    const auto route = co_await ask<wire::RouteResolveResult>(
+        *leg, policy::Operation::kRouteResolve, std::move(route_request));
     if (route) {
       wire::CapabilityMintRequest mint_request;
       mint_request.session = session->session;
@@ -75,8 +78,8 @@ Task<int> mint(asio::Loop& loop, std::string api_key, identity::SandboxId sandbo
   co_return status;
 }
 
-Task<int> show(asio::Loop& loop, identity::WorkerId worker, identity::SandboxId sandbox, Bytes sealed,
-               std::string path) {
+Task<int> show(asio::Loop& loop, identity::WorkerId worker, identity::SandboxId sandbox,
+               Bytes sealed, std::string path) {
   auto leg = co_await connect(loop, config::Config::worker_address(worker), frame::Role::kNodeApi,
                               frame::Role::kManager);
   if (!leg) {
@@ -86,8 +89,8 @@ Task<int> show(asio::Loop& loop, identity::WorkerId worker, identity::SandboxId 
   wire::FileReadRequest request;
   request.path = std::move(path);
   auto metadata = wire::encode(request);
-  const auto verdict = co_await present(*leg, std::move(sealed), sandbox, policy::Operation::kFileRead,
-                                        std::move(metadata));
+  const auto verdict = co_await present(*leg, std::move(sealed), sandbox,
+                                        policy::Operation::kFileRead, std::move(metadata));
   std::printf("%s\n", verdict.text.c_str());
   co_await leg->stop();
   co_return verdict.text == "lost" ? 1 : 0;

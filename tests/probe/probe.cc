@@ -6,7 +6,8 @@ namespace space::probe {
 
 Leg::Leg(asio::Loop& loop, std::unique_ptr<Stream> stream, frame::Role self, frame::Role peer)
     : loop_(loop),
-      connection_(std::move(stream), loop, hop::Connection::Options{self, peer, true, "probe", {}, true}),
+      connection_(std::move(stream), loop,
+                  hop::Connection::Options{self, peer, true, "probe", {}, true}),
       scope_(loop) {}
 Leg::~Leg() = default;
 
@@ -40,7 +41,9 @@ std::string text_of(const frame::Refused& refused) {
       Overload{
           [](const frame::Refresh& r) { return "refresh " + std::string(to_string(r.reason)); },
           [](const frame::Denied& d) { return "denied " + std::string(to_string(d.reason)); },
-          [](const frame::Unavailable& u) { return "unavailable " + std::string(to_string(u.reason)); },
+          [](const frame::Unavailable& u) {
+            return "unavailable " + std::string(to_string(u.reason));
+          },
       },
       refused.verdict);
 }

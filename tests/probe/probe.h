@@ -6,8 +6,8 @@
 #include "adapters/asio/loop.h"
 #include "services/hop/mux.h"
 
-// A hop client for tests and demonstrations: it speaks the private protocol to real processes, as any part
-// would, and needs no hook in them.
+// A hop client for tests and demonstrations: it speaks the private protocol to real processes, as
+// any part would, and needs no hook in them.
 namespace space::probe {
 
 namespace frame = wire::hop;
@@ -38,8 +38,9 @@ Task<std::unique_ptr<Leg>> connect(asio::Loop& loop, std::string address, frame:
 struct Verdict {
   std::optional<frame::Admitted> admitted;
   std::optional<frame::Refused> refused;
-  std::string text;  // "admitted", "refresh stale", "denied expired", "unavailable draining", "lost"
-  Bytes data;        // everything received when admitted
+  std::string
+      text;    // "admitted", "refresh stale", "denied expired", "unavailable draining", "lost"
+  Bytes data;  // everything received when admitted
   std::optional<frame::End> end;
 };
 Task<Verdict> present(Leg& leg, Bytes sealed, identity::SandboxId addressed,

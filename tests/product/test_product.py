@@ -171,6 +171,17 @@ class CommandLine(PlatformTest):
         self.run_space("exec", sandbox, "--", "sh", "-c", "kill -TERM $$", code=128 + 15)
         self.run_space("exec", sandbox, "--timeout", "1", "--", "sleep", "600", code=128 + 15)
 
+    def test_env_is_all_a_shell_needs_to_use_the_platform(self):
+        sandbox = self.create()
+        assignments = self.out("env")
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("SPACE_")}
+        clean["HOME"] = "/nonexistent"
+        shell = subprocess.run(["sh", "-c", 'eval "$1"; exec "$2" --json info "$3"', "sh", assignments,
+                                SPACE, sandbox],
+                               env=clean, capture_output=True, timeout=CAP, check=False)
+        self.assertEqual(shell.returncode, 0, shell.stderr)
+        self.assertEqual(json.loads(shell.stdout)["id"], sandbox)
+
     def test_C103_our_own_failures_have_codes_of_their_own(self):
         sandbox = self.create()
         self.run_space("exec", "a" * 20, "--", "true", code=NO_SANDBOX)

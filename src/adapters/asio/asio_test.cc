@@ -103,9 +103,7 @@ Task<int> wait_for_alarm(Loop& loop) {
   co_return loop.now() - start >= std::chrono::milliseconds(20) ? 0 : 1;
 }
 
-TEST_F(UnixSocketTest, AnAlarmIsNeverEarly) {
-  EXPECT_EQ(loop_.run(wait_for_alarm(loop_), {}), 0);
-}
+TEST_F(UnixSocketTest, AnAlarmIsNeverEarly) { EXPECT_EQ(loop_.run(wait_for_alarm(loop_), {}), 0); }
 
 }  // namespace
 }  // namespace space::asio

@@ -2,11 +2,11 @@
 
 #include <time.h>
 
+#include <boost/asio/basic_waitable_timer.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
-#include <boost/asio/basic_waitable_timer.hpp>
 #include <exception>
 #include <map>
 
@@ -97,12 +97,13 @@ int Loop::run(Task<int> main, std::move_only_function<void()> on_stop) {
     co_await net::this_coro::throw_if_cancelled(false);
     co_return co_await std::move(inner);
   };
-  net::co_spawn(context_, wrapped(std::move(main)), [&](const std::exception_ptr& error, int result) {
-    if (error) std::rethrow_exception(error);
-    status = result;
-    done = true;
-    context_.stop();
-  });
+  net::co_spawn(context_, wrapped(std::move(main)),
+                [&](const std::exception_ptr& error, int result) {
+                  if (error) std::rethrow_exception(error);
+                  status = result;
+                  done = true;
+                  context_.stop();
+                });
   context_.restart();  // an earlier run() stopped it
   while (!done && !context_.stopped()) context_.run();
   return status;

@@ -33,8 +33,8 @@ class SystemClock final : public WallClock {
   WallTime now() const override;
 };
 
-// Connects to `unix:PATH` through an O_PATH descriptor: any path length, no symlink followed at its end,
-// and the inode that was opened is the one connected to.
+// Connects to `unix:PATH` through an O_PATH descriptor: any path length, no symlink followed at its
+// end, and the inode that was opened is the one connected to.
 class UnixDialer final : public Dialer {
  public:
   explicit UnixDialer(Loop& loop) : loop_(loop) {}
@@ -44,10 +44,10 @@ class UnixDialer final : public Dialer {
   Loop& loop_;
 };
 
-// Listens at `unix:PATH`. A leftover socket without a listener is replaced, under a lock file beside it; a
-// live one, a regular file or a symlink refuses and is not touched (C033). The socket is made with mode
-// `mode` from the start (C030: its folder must not be writable by others; umask covers the rest).
-// Errors: address_in_use (live), file_exists (not a socket), others of the OS.
+// Listens at `unix:PATH`. A leftover socket without a listener is replaced, under a lock file
+// beside it; a live one, a regular file or a symlink refuses and is not touched (C033). The socket
+// is made with mode `mode` from the start (C030: its folder must not be writable by others; umask
+// covers the rest). Errors: address_in_use (live), file_exists (not a socket), others of the OS.
 IoResult<std::unique_ptr<Listener>> listen_unix(Loop& loop, const std::string& address,
                                                 unsigned mode);
 

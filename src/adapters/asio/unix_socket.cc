@@ -25,7 +25,8 @@ using Socket = net::local::stream_protocol::socket;
 constexpr auto kTuple = net::as_tuple(net::use_awaitable);
 
 std::error_code to_std(const boost::system::error_code& error) {
-  if (error == net::error::operation_aborted) return std::make_error_code(std::errc::operation_canceled);
+  if (error == net::error::operation_aborted)
+    return std::make_error_code(std::errc::operation_canceled);
   if (error == net::error::eof) return std::make_error_code(std::errc::connection_reset);
   return {error.value(), std::system_category()};
 }
@@ -108,13 +109,18 @@ class SocketStream final : public Stream {
 class SocketListener final : public Listener {
  public:
   SocketListener(Loop& loop, int fd, int lock)
-      : context_(loop.context()), acceptor_(context_, net::local::stream_protocol(), fd), lock_(lock) {}
+      : context_(loop.context()),
+        acceptor_(context_, net::local::stream_protocol(), fd),
+        lock_(lock) {}
   Task<IoResult<std::unique_ptr<Stream>>> accept() override {
     for (;;) {
       auto [error, socket] = co_await acceptor_.async_accept(kTuple);
       // A peer that left while it waited is its own affair.
       if (error == net::error::connection_aborted) continue;
       if (error) co_return std::unexpected(to_std(error));
+      // Asio accepts without it; a program this process starts must not inherit the connection
+      // (C028).
+      if (::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC) != 0) co_return last_error();
       co_return std::make_unique<SocketStream>(std::move(socket));
     }
   }
@@ -160,7 +166,8 @@ Task<IoResult<std::unique_ptr<Stream>>> UnixDialer::dial(std::string address, Mo
   }
 }
 
-IoResult<std::unique_ptr<Listener>> listen_unix(Loop& loop, const std::string& address, unsigned mode) {
+IoResult<std::unique_ptr<Listener>> listen_unix(Loop& loop, const std::string& address,
+                                                unsigned mode) {
   const auto text = unix_path(address);
   if (!text) return io_error(std::errc::invalid_argument);
   const std::filesystem::path path(*text);
@@ -187,7 +194,8 @@ IoResult<std::unique_ptr<Listener>> listen_unix(Loop& loop, const std::string& a
 
   Descriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return last_error();
-  // The mode holds from the first moment: a bound socket takes it from its inode and the umask (C030).
+  // The mode holds from the first moment: a bound socket takes it from its inode and the umask
+  // (C030).
   const auto old_mask = ::umask(static_cast<mode_t>(~mode & 0777U));
   const auto at = through_descriptor(folder.get(), name);
   const int bound = ::bind(fd.get(), generic(at), sizeof at);
@@ -205,7 +213,8 @@ Task<bool> process_ended(Loop& loop, int pidfd, MonoTime deadline) {
     late = true;
     descriptor.cancel();
   });
-  const auto [error] = co_await descriptor.async_wait(net::posix::stream_descriptor::wait_read, kTuple);
+  const auto [error] =
+      co_await descriptor.async_wait(net::posix::stream_descriptor::wait_read, kTuple);
   co_return !error && !late;
 }
 

@@ -120,6 +120,7 @@ Task<RuntimeResult<RuntimeInstance>> OciRuntime::start(StartRequest request) {
   start.handle = start.sandbox + "." + std::to_string(request.route.generation.value);
   start.spec = spec;
   start.artifact = request.artifact;
+  start.first_public_pid = request.first_public_pid;
   const oci::SandboxFolder folder(config_, start.handle);
   if (oci::exists(folder.path)) {
     auto removed = co_await destroy(start.handle);

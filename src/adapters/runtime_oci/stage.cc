@@ -84,6 +84,7 @@ RuntimeResult<Request> decode_request(const std::string& text) {
     if (!value.as_object().contains("spec")) return request;
     start.sandbox = string(value, "sandbox");
     start.slot = value.at("slot").to_number<std::uint32_t>();
+    start.first_public_pid = value.at("first_public_pid").to_number<std::uint32_t>();
     const auto& spec = value.at("spec");
     start.spec.memory_bytes = spec.at("memory_bytes").to_number<std::uint64_t>();
     start.spec.cpu_millis = spec.at("cpu_millis").to_number<std::uint32_t>();
@@ -275,7 +276,9 @@ Done start(const Request& request) {
                     "--port",
                     kGuestPort,
                     "--sandbox",
-                    start.sandbox};
+                    start.sandbox,
+                    "--first-public-pid",
+                    std::to_string(start.first_public_pid)};
   for (const auto& [name, value] : start.spec.envs) {
     spec.arguments.emplace_back("--env");
     spec.arguments.push_back(name + "=" + value);
@@ -530,6 +533,7 @@ std::string start_request(const OciConfig& config, const StageStart& start) {
   for (const auto& [name, value] : start.spec.envs) envs[name] = value;
   request["sandbox"] = start.sandbox;
   request["slot"] = start.slot;
+  request["first_public_pid"] = start.first_public_pid;
   request["spec"] = {{"memory_bytes", start.spec.memory_bytes},
                      {"cpu_millis", start.spec.cpu_millis},
                      {"max_processes", start.spec.max_processes},

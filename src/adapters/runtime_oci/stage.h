@@ -17,6 +17,7 @@ struct StageStart {
   std::uint32_t slot = 0;
   SandboxSpec spec;
   std::string artifact;
+  std::uint32_t first_public_pid = 1;
 };
 
 // Request texts. The verb is argv[1].

@@ -72,7 +72,7 @@ struct OperationInfo {
   identity::AccessSet access;  // every bit is needed; empty outside Scope::kSandbox
   bool repairable;             // a RefreshRoute refusal may lead to one rebuilt attempt (RC-2)
   Replay replay;
-  bool activity;               // counts for idle timers
+  bool activity;  // counts for idle timers
 };
 
 std::span<const OperationInfo> operations();

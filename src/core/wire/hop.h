@@ -15,22 +15,28 @@
 
 // The hop protocol (DESIGN 4, PROTOCOL "Frames"): one codec on every private hop. No socket inside.
 //
-// A frame on the wire: length u32 (of the payload), type u8, flags u8 (0), reserved u16 (0), stream u32,
-// payload. Stream 0 is the connection itself. The side that dialled opens odd streams, ids ascending.
+// A frame on the wire: length u32 (of the payload), type u8, flags u8 (0), reserved u16 (0), stream
+// u32, payload. Stream 0 is the connection itself. The side that dialled opens odd streams, ids
+// ascending.
 namespace space::wire::hop {
 
 inline constexpr std::uint16_t kVersion = 1;
 inline constexpr std::size_t kHeaderBytes = 12;
-inline constexpr std::size_t kMaxDataBytes = 64 * 1024;        // bytes of one DATA
-inline constexpr std::size_t kMaxMetadataBytes = 16 * 1024;    // typed metadata of an OPEN
-inline constexpr std::size_t kMaxRecordBytes = 1 << 20;        // larger records travel as DATA
-inline constexpr std::size_t kMaxPayloadBytes = 80 * 1024;     // of any frame
-inline constexpr std::uint32_t kInitialWindow = 1 << 20;       // bytes per stream and direction
-inline constexpr std::uint32_t kMaxWindow = 16 << 20;          // credit never reaches further ahead
-inline constexpr std::uint32_t kMaxStreams = 4096;             // open at a time per connection
+inline constexpr std::size_t kMaxDataBytes = 64 * 1024;      // bytes of one DATA
+inline constexpr std::size_t kMaxMetadataBytes = 16 * 1024;  // typed metadata of an OPEN
+inline constexpr std::size_t kMaxRecordBytes = 1 << 20;      // larger records travel as DATA
+inline constexpr std::size_t kMaxPayloadBytes = 80 * 1024;   // of any frame
+inline constexpr std::uint32_t kInitialWindow = 1 << 20;     // bytes per stream and direction
+inline constexpr std::uint32_t kMaxWindow = 16 << 20;        // credit never reaches further ahead
+inline constexpr std::uint32_t kMaxStreams = 4096;           // open at a time per connection
 
 enum class Role : std::uint8_t {
-  kNodeApi = 1, kManager = 2, kBridge = 3, kGuest = 4, kControlPlane = 5, kGateway = 6,
+  kNodeApi = 1,
+  kManager = 2,
+  kBridge = 3,
+  kGuest = 4,
+  kControlPlane = 5,
+  kGateway = 6,
 };
 constexpr bool is_known(Role role) { return role >= Role::kNodeApi && role <= Role::kGateway; }
 std::string_view to_string(Role role);
@@ -59,9 +65,9 @@ struct Challenge {
   static void fields(auto& r, auto& f) { f(r.nonce, r.route); }
 };
 struct Proof {
-  Nonce nonce;              // the guest's own
-  std::string boot_id;      // at most 64 bytes
-  Mac mac;                  // label "space guest proof"
+  Nonce nonce;          // the guest's own
+  std::string boot_id;  // at most 64 bytes
+  Mac mac;              // label "space guest proof"
   static void fields(auto& r, auto& f) { f(r.nonce, r.boot_id, r.mac); }
 };
 struct ProofAck {
@@ -73,7 +79,7 @@ struct Rekey {
   identity::RouteIdentity route;  // the new identity
   Bytes secret;                   // 32 bytes
   std::uint32_t first_public_pid = 0;
-  WallTime now;                   // the guest's clock is set from it
+  WallTime now;  // the guest's clock is set from it
   static void fields(auto& r, auto& f) { f(r.route, r.secret, r.first_public_pid, r.now); }
 };
 struct Rekeyed {
@@ -104,8 +110,8 @@ struct Open {
     f(r.request, r.attempt, r.operation, r.sandbox, r.authority, r.deadline_ms, r.metadata);
   }
 };
-// The receiver has accepted the operation and begun. Every leg but node-api <-> manager, where ADMITTED
-// says so.
+// The receiver has accepted the operation and begun. Every leg but node-api <-> manager, where
+// ADMITTED says so.
 struct Opened {
   static void fields(auto&, auto&) {}
 };
@@ -119,7 +125,13 @@ struct Admitted {
 };
 
 enum class UnavailableReason : std::uint8_t {
-  kInstalling = 1, kDraining, kOverloaded, kNoBridge, kFenced, kNoSuchOperation, kInternal,
+  kInstalling = 1,
+  kDraining,
+  kOverloaded,
+  kNoBridge,
+  kFenced,
+  kNoSuchOperation,
+  kInternal,
 };
 constexpr bool is_known(UnavailableReason r) {
   return r >= UnavailableReason::kInstalling && r <= UnavailableReason::kInternal;
@@ -159,15 +171,29 @@ struct Consumed {
 
 // How an operation ended. One vocabulary for files, processes, platform and node operations.
 enum class Outcome : std::uint8_t {
-  kOk = 0, kNotFound, kAlreadyExists, kPermissionDenied, kInvalidArgument, kNoSpace, kIsDirectory,
-  kNotDirectory, kConflict, kUnauthenticated, kUnavailable, kUnsupported, kDeadlineExceeded, kTooLarge,
-  kInternal, kLimitReached, kInterrupted,
+  kOk = 0,
+  kNotFound,
+  kAlreadyExists,
+  kPermissionDenied,
+  kInvalidArgument,
+  kNoSpace,
+  kIsDirectory,
+  kNotDirectory,
+  kConflict,
+  kUnauthenticated,
+  kUnavailable,
+  kUnsupported,
+  kDeadlineExceeded,
+  kTooLarge,
+  kInternal,
+  kLimitReached,
+  kInterrupted,
 };
 constexpr bool is_known(Outcome o) { return o <= Outcome::kInterrupted; }
 std::string_view to_string(Outcome outcome);  // "ok", "not_found", ...
 
-// Ends one direction. The receiver of the operation sends it last, with the outcome; the opener sends it
-// with kOk to say "no more bytes".
+// Ends one direction. The receiver of the operation sends it last, with the outcome; the opener
+// sends it with kOk to say "no more bytes".
 struct End {
   Outcome outcome = Outcome::kOk;
   std::string message;  // for people; at most 1024 bytes
@@ -178,9 +204,17 @@ struct End {
 enum class Forwarded : std::uint8_t { kNone = 0, kSome = 1, kUnknown = 2 };
 constexpr bool is_known(Forwarded f) { return f <= Forwarded::kUnknown; }
 enum class ResetCode : std::uint8_t {
-  kCancelled = 1, kConnectionLost, kSlowReader, kProtocol, kLimit, kDeadline, kInternal,
+  kCancelled = 1,
+  kConnectionLost,
+  kSlowReader,
+  kProtocol,
+  kLimit,
+  kDeadline,
+  kInternal,
 };
-constexpr bool is_known(ResetCode c) { return c >= ResetCode::kCancelled && c <= ResetCode::kInternal; }
+constexpr bool is_known(ResetCode c) {
+  return c >= ResetCode::kCancelled && c <= ResetCode::kInternal;
+}
 std::string_view to_string(ResetCode code);
 struct Reset {
   ResetCode code = ResetCode::kCancelled;
@@ -217,14 +251,23 @@ struct Goaway {
 
 // ---- control plane -> manager, each on a stream of its own, answered on it and then closed ----
 struct Install {
-  Bytes record;  // identity::encode_record
-  Bytes secret;  // 32 bytes; of this incarnation's guest
+  Bytes record;                  // identity::encode_record
+  Bytes secret;                  // 32 bytes; of this incarnation's guest
   std::uint32_t max_age_ms = 0;  // refused when it was on the way longer than this (P-13)
   static void fields(auto& r, auto& f) { f(r.record, r.secret, r.max_age_ms); }
 };
 enum class InstallOutcome : std::uint8_t {
-  kInstalled = 0, kBehindFloor, kConflicting, kAttemptBackwards, kMalformed, kWrongWorker, kNoRuntime,
-  kBridgeFailed, kTooOld, kStoreFailed, kFenced,
+  kInstalled = 0,
+  kBehindFloor,
+  kConflicting,
+  kAttemptBackwards,
+  kMalformed,
+  kWrongWorker,
+  kNoRuntime,
+  kBridgeFailed,
+  kTooOld,
+  kStoreFailed,
+  kFenced,
 };
 constexpr bool is_known(InstallOutcome o) { return o <= InstallOutcome::kFenced; }
 std::string_view to_string(InstallOutcome outcome);
@@ -261,7 +304,8 @@ struct Lease {
   static void fields(auto& r, auto& f) { f(r.duration_ms, r.now); }
 };
 struct LeaseAck {
-  std::int64_t clock_offset_ms = 0;  // receiver's clock minus the control plane's, as the receiver sees it
+  std::int64_t clock_offset_ms =
+      0;  // receiver's clock minus the control plane's, as the receiver sees it
   bool clock_healthy = true;
   static void fields(auto& r, auto& f) { f(r.clock_offset_ms, r.clock_healthy); }
 };
@@ -273,12 +317,17 @@ struct SessionEnded {
 struct Activate {
   identity::RouteIdentity route;
   std::uint64_t epoch = 0;
-  Bytes secret;  // 32 bytes
+  Bytes secret;                // 32 bytes
   std::optional<Rekey> rekey;  // after the proof: rekey the guest and do nothing else
   static void fields(auto& r, auto& f) { f(r.route, r.epoch, r.secret, r.rekey); }
 };
 enum class ActivateOutcome : std::uint8_t {
-  kReady = 0, kConnectRefused, kConnectTimedOut, kProofFailed, kProtocol, kRekeyFailed,
+  kReady = 0,
+  kConnectRefused,
+  kConnectTimedOut,
+  kProofFailed,
+  kProtocol,
+  kRekeyFailed,
 };
 constexpr bool is_known(ActivateOutcome o) { return o <= ActivateOutcome::kRekeyFailed; }
 std::string_view to_string(ActivateOutcome outcome);
@@ -295,13 +344,40 @@ struct Fenced {
 };
 
 enum class FrameType : std::uint8_t {
-  kHello = 1, kChallenge = 2, kProof = 3, kProofAck = 4, kRekey = 5, kRekeyed = 6,
-  kOpen = 16, kOpened = 17, kAdmitted = 18, kRefused = 19, kData = 20, kCredit = 21, kConsumed = 22,
-  kEnd = 23, kReset = 24, kRenew = 25, kRenewed = 26, kRevoked = 27, kPing = 28, kPong = 29,
+  kHello = 1,
+  kChallenge = 2,
+  kProof = 3,
+  kProofAck = 4,
+  kRekey = 5,
+  kRekeyed = 6,
+  kOpen = 16,
+  kOpened = 17,
+  kAdmitted = 18,
+  kRefused = 19,
+  kData = 20,
+  kCredit = 21,
+  kConsumed = 22,
+  kEnd = 23,
+  kReset = 24,
+  kRenew = 25,
+  kRenewed = 26,
+  kRevoked = 27,
+  kPing = 28,
+  kPong = 29,
   kGoaway = 30,
-  kInstall = 48, kInstalled = 49, kRetire = 50, kRetired = 51, kBundle = 52, kBundleAck = 53,
-  kLease = 54, kLeaseAck = 55, kSessionEnded = 56,
-  kActivate = 64, kActivateAck = 65, kFence = 66, kFenced = 67,
+  kInstall = 48,
+  kInstalled = 49,
+  kRetire = 50,
+  kRetired = 51,
+  kBundle = 52,
+  kBundleAck = 53,
+  kLease = 54,
+  kLeaseAck = 55,
+  kSessionEnded = 56,
+  kActivate = 64,
+  kActivateAck = 65,
+  kFence = 66,
+  kFenced = 67,
 };
 bool is_known(FrameType type);
 std::string_view to_string(FrameType type);
@@ -309,8 +385,8 @@ std::string_view to_string(FrameType type);
 using Payload =
     std::variant<Hello, Challenge, Proof, ProofAck, Rekey, Rekeyed, Open, Opened, Admitted, Refused,
                  Data, Credit, Consumed, End, Reset, Renew, Renewed, Revoked, Ping, Pong, Goaway,
-                 Install, Installed, Retire, Retired, Bundle, BundleAck, Lease, LeaseAck, SessionEnded,
-                 Activate, ActivateAck, Fence, Fenced>;
+                 Install, Installed, Retire, Retired, Bundle, BundleAck, Lease, LeaseAck,
+                 SessionEnded, Activate, ActivateAck, Fence, Fenced>;
 FrameType type_of(const Payload& payload);
 
 struct Frame {
@@ -327,8 +403,8 @@ void encode(const Frame& frame, Bytes& out);
 void encode_data(StreamId stream, std::uint64_t offset, ByteView bytes, Bytes& out);
 
 // Decodes frames from bytes fed in any split. Stays failed after an error. After `next` has yielded
-// nothing, less than one frame (kHeaderBytes + kMaxPayloadBytes) is buffered: feed, then call `next`
-// until it yields nothing.
+// nothing, less than one frame (kHeaderBytes + kMaxPayloadBytes) is buffered: feed, then call
+// `next` until it yields nothing.
 class Decoder {
  public:
   void feed(ByteView bytes);
@@ -356,10 +432,16 @@ constexpr bool is_known(LeaseEnd e) { return e >= LeaseEnd::kReplaced && e <= Le
 constexpr bool is_known(BundleRefusal r) {
   return r >= BundleRefusal::kOlderThanFloor && r <= BundleRefusal::kNoActiveKey;
 }
-constexpr bool is_known(Substrate s) { return s == Substrate::kHost || s == Substrate::kKubernetes; }
+constexpr bool is_known(Substrate s) {
+  return s == Substrate::kHost || s == Substrate::kKubernetes;
+}
 constexpr bool is_known(Purpose p) { return p == Purpose::kControl || p == Purpose::kServicePort; }
-constexpr bool is_known(PortProtocol p) { return p == PortProtocol::kHttp || p == PortProtocol::kTcp; }
+constexpr bool is_known(PortProtocol p) {
+  return p == PortProtocol::kHttp || p == PortProtocol::kTcp;
+}
 }  // namespace space::identity
 namespace space::policy {
-inline bool is_known(Operation op) { return find_operation(static_cast<std::uint16_t>(op)) != nullptr; }
+inline bool is_known(Operation op) {
+  return find_operation(static_cast<std::uint16_t>(op)) != nullptr;
+}
 }  // namespace space::policy

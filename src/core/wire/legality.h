@@ -8,31 +8,39 @@
 
 #include "core/wire/hop.h"
 
-// Which frames may travel when (P-20): a table of sender role x receiver role, then the state of the
-// stream. Anything else closes the connection.
+// Which frames may travel when (P-20): a table of sender role x receiver role, then the state of
+// the stream. Anything else closes the connection.
 namespace space::wire::hop {
 
 // Whether a frame of this type may travel from `sender` to `receiver` at all.
 bool may_send(Role sender, Role receiver, FrameType type);
 
 enum class Violation : std::uint8_t {
-  kNotAllowedForRole, kWrongStream, kWrongState, kOffsetMismatch, kWindowExceeded, kTooManyStreams,
-  kStreamIdReused, kCreditOverflow,
+  kNotAllowedForRole,
+  kWrongStream,
+  kWrongState,
+  kOffsetMismatch,
+  kWindowExceeded,
+  kTooManyStreams,
+  kStreamIdReused,
+  kCreditOverflow,
 };
 std::string_view to_string(Violation violation);
 
-// Follows one connection from one end and judges every frame, both ways: role, stream state, DATA offsets
-// (contiguous from 0 per direction), per-stream windows, stream count. Pure; owned by one loop.
+// Follows one connection from one end and judges every frame, both ways: role, stream state, DATA
+// offsets (contiguous from 0 per direction), per-stream windows, stream count. Pure; owned by one
+// loop.
 //
-// HELLO is the first frame of each direction and comes once; OPEN and requests follow both HELLOs. On the
-// guest leg CHALLENGE, PROOF, PROOF_ACK come once, in that order, before the first OPEN; REKEY instead of
-// the first OPEN, and nothing is opened after it (P-23).
+// HELLO is the first frame of each direction and comes once; OPEN and requests follow both HELLOs.
+// On the guest leg CHALLENGE, PROOF, PROOF_ACK come once, in that order, before the first OPEN;
+// REKEY instead of the first OPEN, and nothing is opened after it (P-23).
 //
 // A stream: OPEN -> [REFUSED] | [ADMITTED (node-api <-> manager) or OPENED (every other leg)] ->
-// DATA/CREDIT/CONSUMED/RENEW... -> END of the receiver | RESET | REVOKED. Until ADMITTED or OPENED the opener
-// may only send RESET. END of the opener ends its direction alone; END of the receiver ends the stream.
-// Unary exchanges (INSTALL, RETIRE, BUNDLE, LEASE) are one request and one answer on a stream of their own.
-// Frames that crossed the end of their stream on the wire are not violations: `received` says kDiscard.
+// DATA/CREDIT/CONSUMED/RENEW... -> END of the receiver | RESET | REVOKED. Until ADMITTED or OPENED
+// the opener may only send RESET. END of the opener ends its direction alone; END of the receiver
+// ends the stream. Unary exchanges (INSTALL, RETIRE, BUNDLE, LEASE) are one request and one answer
+// on a stream of their own. Frames that crossed the end of their stream on the wire are not
+// violations: `received` says kDiscard.
 class ConnectionRules {
  public:
   // `dialled`: this end dialled the connection and so opens odd streams; the other end even ones.
@@ -46,11 +54,12 @@ class ConnectionRules {
   // The same for DATA without a Frame.
   std::optional<Violation> sending_data(StreamId stream, std::uint64_t offset, std::size_t bytes);
 
-  // The id for our next OPEN or request; a new one at each call, to be used in the order given. 0 when the
-  // connection has no ids left.
+  // The id for our next OPEN or request; a new one at each call, to be used in the order given. 0
+  // when the connection has no ids left.
   StreamId next_stream();
-  bool may_open() const;                             // an OPEN or request of ours would be within the limits
-  std::uint32_t send_window(StreamId stream) const;  // bytes we may still send; 0 for unknown streams
+  bool may_open() const;  // an OPEN or request of ours would be within the limits
+  std::uint32_t send_window(
+      StreamId stream) const;  // bytes we may still send; 0 for unknown streams
   std::uint64_t sent_offset(StreamId stream) const;  // bytes we have sent; 0 for unknown streams
   bool is_open(StreamId stream) const;               // opening, open, or waiting for an answer
   std::size_t open_streams() const { return streams_.size(); }
@@ -77,7 +86,14 @@ class ConnectionRules {
     Direction by_peer;
     Direction& by(Sender sender) { return sender == Sender::kSelf ? by_self : by_peer; }
   };
-  enum class Handshake : std::uint8_t { kFresh, kChallenged, kAnswered, kProved, kRekeying, kRekeyed };
+  enum class Handshake : std::uint8_t {
+    kFresh,
+    kChallenged,
+    kAnswered,
+    kProved,
+    kRekeying,
+    kRekeyed
+  };
 
   struct Side {
     Role role;

@@ -8,8 +8,9 @@
 #include "core/identity/runtime_record.h"
 #include "core/wire/hop.h"
 
-// The typed records of each operation (P-22): the metadata of OPEN and the result of END, one of each per
-// operation. A list or record above kMaxMetadataBytes travels as DATA of the stream instead.
+// The typed records of each operation (P-22): the metadata of OPEN and the result of END, one of
+// each per operation. A list or record above kMaxMetadataBytes travels as DATA of the stream
+// instead.
 namespace space::wire {
 
 // ---- files. Paths are absolute or relative to the user's home; at most 4096 bytes, no NUL. ----
@@ -43,8 +44,8 @@ struct FileReadResult {
   std::uint64_t size = 0;  // of the file when it was opened
   static void fields(auto& r, auto& f) { f(r.size); }
 };
-// DATA... then END of the opener -> END result: FileEntry. Visible only whole: temporary file and rename.
-// A stream that ends otherwise leaves the old content.
+// DATA... then END of the opener -> END result: FileEntry. Visible only whole: temporary file and
+// rename. A stream that ends otherwise leaves the old content.
 struct FileWriteRequest {
   std::string path;
   std::string user;
@@ -87,7 +88,7 @@ struct ProcessSpec {
   std::string command;
   std::vector<std::string> arguments;
   std::map<std::string, std::string> envs;
-  std::string cwd;   // empty: the user's home
+  std::string cwd;  // empty: the user's home
   std::string user;
   std::string tag;
   bool stdin_open = false;  // false: the process reads end-of-file at once (C066)
@@ -95,9 +96,9 @@ struct ProcessSpec {
     f(r.command, r.arguments, r.envs, r.cwd, r.user, r.tag, r.stdin_open);
   }
 };
-// A stream: the guest sends ProcessEvents, each as u32 length + record, inside DATA; the opener's DATA is
-// stdin and its END closes stdin. END of the guest comes after the exit event. Cancelling the stream does
-// not end the process.
+// A stream: the guest sends ProcessEvents, each as u32 length + record, inside DATA; the opener's
+// DATA is stdin and its END closes stdin. END of the guest comes after the exit event. Cancelling
+// the stream does not end the process.
 struct ProcessStartRequest {
   ProcessSpec spec;
   std::uint32_t timeout_ms = 0;  // kills the whole process tree; 0 = none
@@ -108,7 +109,9 @@ struct ProcessStarted {
   static void fields(auto& r, auto& f) { f(r.pid); }
 };
 enum class OutputChannel : std::uint8_t { kStdout = 1, kStderr = 2 };
-constexpr bool is_known(OutputChannel c) { return c == OutputChannel::kStdout || c == OutputChannel::kStderr; }
+constexpr bool is_known(OutputChannel c) {
+  return c == OutputChannel::kStdout || c == OutputChannel::kStderr;
+}
 struct ProcessOutput {
   OutputChannel channel = OutputChannel::kStdout;
   Bytes bytes;  // at most 32 KiB
@@ -145,7 +148,8 @@ struct ProcessSignalRequest {  // -> Nothing; kNotFound for an unknown pid
   std::int32_t signal = 0;  // 1..31
   static void fields(auto& r, auto& f) { f(r.pid, r.signal); }
 };
-// Upload: the opener's DATA goes to the stdin of a running process; -> ProcessInputResult once written.
+// Upload: the opener's DATA goes to the stdin of a running process; -> ProcessInputResult once
+// written.
 struct ProcessInputRequest {
   std::uint32_t pid = 0;
   bool close_after = false;  // then end-of-file
@@ -169,9 +173,20 @@ struct SessionOpenResult {
 };
 
 enum class SandboxState : std::uint8_t {
-  kCreating = 1, kRunning, kPausing, kPaused, kResuming, kMoving, kKilling, kKilled, kFailed, kLost,
+  kCreating = 1,
+  kRunning,
+  kPausing,
+  kPaused,
+  kResuming,
+  kMoving,
+  kKilling,
+  kKilled,
+  kFailed,
+  kLost,
 };
-constexpr bool is_known(SandboxState s) { return s >= SandboxState::kCreating && s <= SandboxState::kLost; }
+constexpr bool is_known(SandboxState s) {
+  return s >= SandboxState::kCreating && s <= SandboxState::kLost;
+}
 std::string_view to_string(SandboxState state);
 
 struct SandboxInfo {
@@ -184,9 +199,9 @@ struct SandboxInfo {
   std::uint32_t cpu_millis = 0;
   std::uint64_t memory_bytes = 0;
   std::uint64_t disk_bytes = 0;
-  identity::Generation generation;               // of the newest execution
-  std::optional<identity::WorkerId> worker;      // where it runs or is parked
-  std::string state_reason;                      // why failed or lost; empty otherwise
+  identity::Generation generation;           // of the newest execution
+  std::optional<identity::WorkerId> worker;  // where it runs or is parked
+  std::string state_reason;                  // why failed or lost; empty otherwise
   static void fields(auto& r, auto& f) {
     f(r.sandbox, r.state, r.template_name, r.metadata, r.started_at, r.ends_at, r.cpu_millis,
       r.memory_bytes, r.disk_bytes, r.generation, r.worker, r.state_reason);
@@ -231,7 +246,8 @@ struct SandboxPauseRequest {  // -> SandboxInfo; kConflict when it is paused alr
   identity::SandboxId sandbox;
   static void fields(auto& r, auto& f) { f(r.session, r.sandbox); }
 };
-struct SandboxResumeRequest {  // -> SandboxInfo; running: the same, deadline only ever extended (C091)
+struct SandboxResumeRequest {  // -> SandboxInfo; running: the same, deadline only ever extended
+                               // (C091)
   identity::SessionId session;
   identity::SandboxId sandbox;
   std::optional<std::uint32_t> timeout_s;
@@ -256,15 +272,16 @@ struct InstalledAt {
     f(r.worker, r.reachable, r.route, r.attempt, r.epoch, r.floor, r.leases);
   }
 };
-struct SandboxRouteResult {  // of kSandboxRoute (request: SandboxRequest)
+struct SandboxRouteResult {                         // of kSandboxRoute (request: SandboxRequest)
   std::optional<identity::RouteIdentity> selected;  // what the control plane selects now
   std::uint32_t attempt = 0;
   std::string endpoint;
   std::vector<InstalledAt> receivers;
   static void fields(auto& r, auto& f) { f(r.selected, r.attempt, r.endpoint, r.receivers); }
 };
-// The selected execution of a sandbox: no authority in it (P-17). Fails with kNotFound (no such sandbox of
-// this team), kConflict (paused; message "paused"), kUnavailable (in transition, or lost).
+// The selected execution of a sandbox: no authority in it (P-17). Fails with kNotFound (no such
+// sandbox of this team), kConflict (paused; message "paused"), kUnavailable (in transition, or
+// lost).
 struct RouteResolveRequest {
   identity::SessionId session;
   identity::SandboxId sandbox;
@@ -322,7 +339,8 @@ struct PlatformStatusResult {
 };
 
 // ---- node: control plane -> sbx-manager ----
-struct NodeStartRequest {  // makes a runtime for an activation; it serves only once installed. -> NodeInstance
+struct NodeStartRequest {  // makes a runtime for an activation; it serves only once installed. ->
+                           // NodeInstance
   identity::RouteIdentity route;
   std::string template_name;
   std::uint64_t memory_bytes = 0;
@@ -331,23 +349,25 @@ struct NodeStartRequest {  // makes a runtime for an activation; it serves only 
   std::uint64_t disk_bytes = 0;
   std::map<std::string, std::string> envs;
   std::string artifact;
-  Bytes secret;  // 32 bytes
+  Bytes secret;                        // 32 bytes
+  std::uint32_t first_public_pid = 0;  // of a block of kPublicPidBlock (P-25)
   static void fields(auto& r, auto& f) {
     f(r.route, r.template_name, r.memory_bytes, r.cpu_millis, r.max_processes, r.disk_bytes, r.envs,
-      r.artifact, r.secret);
+      r.artifact, r.secret, r.first_public_pid);
   }
 };
 struct NodeInstance {
   std::string handle;  // opaque
   static void fields(auto& r, auto& f) { f(r.handle); }
 };
-// Refuses new operations on this exact execution, cuts its leases, stops its processes where they are and
-// makes its writes durable (P-35, P-36). Idempotent. -> NodeInstance
+// Refuses new operations on this exact execution, cuts its leases, stops its processes where they
+// are and makes its writes durable (P-35, P-36). Idempotent. -> NodeInstance
 struct NodeFreezeRequest {
   identity::RouteIdentity route;
   static void fields(auto& r, auto& f) { f(r.route); }
 };
-// Thaws a parked instance for a new activation and rekeys its guest. -> NodeInstance; serves once installed.
+// Thaws a parked instance for a new activation and rekeys its guest. -> NodeInstance; serves once
+// installed.
 struct NodeThawRequest {
   identity::RouteIdentity parked;  // the retired execution
   identity::RouteIdentity route;   // the new one
@@ -370,7 +390,7 @@ struct NodeDestroyRequest {
   std::string artifact;  // also removed when not empty
   static void fields(auto& r, auto& f) { f(r.handle, r.artifact); }
 };
-struct NodeStatusRequest {  // -> DATA: NodeStatusResult
+struct NodeStatusRequest {                     // -> DATA: NodeStatusResult
   std::optional<identity::SandboxId> sandbox;  // absent: all
   static void fields(auto& r, auto& f) { f(r.sandbox); }
 };

@@ -17,17 +17,19 @@
 #include "core/identity/capability.h"
 #include "core/identity/route_identity.h"
 
-// Typed records on the wire: a struct lists its fields once, and reading and writing follow that list.
+// Typed records on the wire: a struct lists its fields once, and reading and writing follow that
+// list.
 //
 //   struct FileStat {
 //     std::string path;
 //     static void fields(auto& record, auto& visit) { visit(record.path); }
 //   };
 //
-// One encoding per value: integers big-endian at their size, bool 0 or 1, enums at their size (an enum has
-// `constexpr bool is_known(E)` found by argument-dependent lookup), strings and bytes with u32 length,
-// optionals with a presence byte, vectors with u32 count, maps with strictly ascending keys, variants with
-// a u8 index. Trailing bytes are refused. A decoder allocates at most a small multiple of its input.
+// One encoding per value: integers big-endian at their size, bool 0 or 1, enums at their size (an
+// enum has `constexpr bool is_known(E)` found by argument-dependent lookup), strings and bytes with
+// u32 length, optionals with a presence byte, vectors with u32 count, maps with strictly ascending
+// keys, variants with a u8 index. Trailing bytes are refused. A decoder allocates at most a small
+// multiple of its input.
 namespace space::wire {
 
 template <class T>

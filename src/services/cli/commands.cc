@@ -34,6 +34,19 @@ boost::json::object resume_body(const ResumeOptions& options) {
   return body;
 }
 
+// One shell word, whatever is in it.
+std::string shell_quoted(std::string_view text) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      out += "'\\''";
+    } else {
+      out += c;
+    }
+  }
+  return out + "'";
+}
+
 // "ID.GENERATION@WORKER" of a route object; "none".
 std::string execution(const boost::json::value& route) {
   if (!route.is_object()) return "none";
@@ -41,6 +54,16 @@ std::string execution(const boost::json::value& route) {
 }
 
 }  // namespace
+
+Task<int> env(Context& context) {
+  const auto& endpoint = context.endpoint;
+  if (context.json) {
+    boost::json::object document{{"SPACE_URL", endpoint.url}, {"SPACE_API_KEY", endpoint.api_key}};
+    co_return print_json(context, document);
+  }
+  co_return print(context, "export SPACE_URL=" + shell_quoted(endpoint.url) +
+                               "\nexport SPACE_API_KEY=" + shell_quoted(endpoint.api_key) + "\n");
+}
 
 Task<int> create(Context& context, CreateOptions options) {
   boost::json::object body{{"template", options.template_name}};

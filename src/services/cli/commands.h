@@ -22,6 +22,8 @@ struct CreateOptions {
   std::optional<std::uint64_t> disk_mb;
 };
 Task<int> create(Context& context, CreateOptions options);
+// The credentials as shell assignments, for `eval "$(space env)"`.
+Task<int> env(Context& context);
 Task<int> list(Context& context);
 Task<int> info(Context& context, std::string sandbox);
 Task<int> pause(Context& context, std::string sandbox);

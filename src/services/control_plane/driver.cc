@@ -407,6 +407,7 @@ Task<CallResult<wire::NodeInstance>> Driver::start_runtime(const Snapshot& snaps
   request.envs = sandbox.envs;
   request.artifact = execution.artifact;
   request.secret = secret_of(execution);
+  request.first_public_pid = execution.first_public_pid;
   co_return co_await link.call_as<wire::NodeInstance>(Operation::kNodeStart, std::move(request),
                                                       limits_.node_call);
 }

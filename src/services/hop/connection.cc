@@ -6,11 +6,16 @@ namespace space::hop {
 
 std::string_view to_string(CloseCause cause) {
   switch (cause) {
-    case CloseCause::kLocal: return "local";
-    case CloseCause::kPeer: return "peer";
-    case CloseCause::kProtocol: return "protocol";
-    case CloseCause::kDeadPeer: return "dead_peer";
-    case CloseCause::kOverflow: return "overflow";
+    case CloseCause::kLocal:
+      return "local";
+    case CloseCause::kPeer:
+      return "peer";
+    case CloseCause::kProtocol:
+      return "protocol";
+    case CloseCause::kDeadPeer:
+      return "dead_peer";
+    case CloseCause::kOverflow:
+      return "overflow";
   }
   std::unreachable();
 }
@@ -92,7 +97,8 @@ Task<void> Connection::write_loop() {
     // discarded, so it stays small (P-14).
     std::size_t bytes = 0;
     std::size_t frames = 0;
-    while (frames < index_.size() && (frames == 0 || bytes + index_[frames].bytes <= kMaxWriteBytes)) {
+    while (frames < index_.size() &&
+           (frames == 0 || bytes + index_[frames].bytes <= kMaxWriteBytes)) {
       bytes += index_[frames++].bytes;
     }
     if (frames == index_.size()) {

@@ -17,21 +17,21 @@ namespace frame = wire::hop;
 
 // Why a connection ended.
 enum class CloseCause : std::uint8_t {
-  kLocal,       // close() here
-  kPeer,        // the peer closed or the transport failed
-  kProtocol,    // the peer broke the codec or the legality table (P-20)
-  kDeadPeer,    // nothing arrived for kDeadPeerAfter
-  kOverflow,    // more than kMaxQueuedBytes waited to be written: the peer does not read
+  kLocal,     // close() here
+  kPeer,      // the peer closed or the transport failed
+  kProtocol,  // the peer broke the codec or the legality table (P-20)
+  kDeadPeer,  // nothing arrived for kDeadPeerAfter
+  kOverflow,  // more than kMaxQueuedBytes waited to be written: the peer does not read
 };
 std::string_view to_string(CloseCause cause);
 
 inline constexpr BootClock::duration kPingEvery = std::chrono::seconds(5);
 inline constexpr BootClock::duration kDeadPeerAfter = std::chrono::seconds(15);
-inline constexpr std::size_t kMaxQueuedBytes = 64U << 20;   // per connection
-inline constexpr std::size_t kMaxWriteBytes = 256U << 10;   // handed to the transport at once
+inline constexpr std::size_t kMaxQueuedBytes = 64U << 20;  // per connection
+inline constexpr std::size_t kMaxWriteBytes = 256U << 10;  // handed to the transport at once
 
-// Receives what arrives on a connection, in order, in the turn in which it was decoded. Frames are legal
-// (ConnectionRules) and not discarded ones.
+// Receives what arrives on a connection, in order, in the turn in which it was decoded. Frames are
+// legal (ConnectionRules) and not discarded ones.
 class FrameSink {
  public:
   virtual ~FrameSink() = default;
@@ -40,8 +40,9 @@ class FrameSink {
   virtual void on_close(CloseCause cause) = 0;
 };
 
-// One hop connection from one end: codec, legality, keep-alive, and a write queue that sends everything
-// queued in a turn with one write. Knows nothing of operations. Owned by one loop; outlives its run().
+// One hop connection from one end: codec, legality, keep-alive, and a write queue that sends
+// everything queued in a turn with one write. Knows nothing of operations. Owned by one loop;
+// outlives its run().
 class Connection {
  public:
   struct Options {
@@ -50,15 +51,15 @@ class Connection {
     bool dialled = false;  // this end dialled
     std::string id;        // ours, told in HELLO
     identity::BootNonce boot;
-    bool pings = true;     // false on the guest's side, which may only answer (P-20)
+    bool pings = true;  // false on the guest's side, which may only answer (P-20)
   };
   Connection(std::unique_ptr<Stream> stream, Timer& timer, Options options);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
   ~Connection();
 
-  // Sends HELLO and awaits the peer's. Errors: timed_out; protocol_error for a wrong version, role or
-  // operation table; those of the stream.
+  // Sends HELLO and awaits the peer's. Errors: timed_out; protocol_error for a wrong version, role
+  // or operation table; those of the stream.
   Task<IoResult<frame::Hello>> handshake(MonoTime deadline);
   // One more frame of stream 0 before run(): CHALLENGE and the like. Same errors.
   Task<IoResult<frame::Frame>> read_frame(MonoTime deadline);
@@ -75,8 +76,8 @@ class Connection {
   void close(CloseCause cause = CloseCause::kLocal);
   // Waits until everything queued so far was handed to the transport, or the connection ended.
   Task<void> drained();
-  // Completes when the peer has taken everything sent so far: true. False when the connection ended or
-  // the deadline passed. Only while run() runs, on an end that pings.
+  // Completes when the peer has taken everything sent so far: true. False when the connection ended
+  // or the deadline passed. Only while run() runs, on an end that pings.
   Task<bool> round_trip(MonoTime deadline);
 
   bool closed() const { return cause_.has_value(); }

@@ -199,19 +199,21 @@ frame::End failure(frame::Outcome outcome, std::string message) {
   return end;
 }
 frame::End refusal(const frame::Refused& refused) {
-  return std::visit(
-      Overload{
-          [](const frame::Refresh& r) {
-            return failure(frame::Outcome::kUnavailable, "route refused: " + std::string(to_string(r.reason)));
-          },
-          [](const frame::Denied& d) {
-            return failure(frame::Outcome::kPermissionDenied, "denied: " + std::string(to_string(d.reason)));
-          },
-          [](const frame::Unavailable& u) {
-            return failure(frame::Outcome::kUnavailable, "unavailable: " + std::string(to_string(u.reason)));
-          },
-      },
-      refused.verdict);
+  return std::visit(Overload{
+                        [](const frame::Refresh& r) {
+                          return failure(frame::Outcome::kUnavailable,
+                                         "route refused: " + std::string(to_string(r.reason)));
+                        },
+                        [](const frame::Denied& d) {
+                          return failure(frame::Outcome::kPermissionDenied,
+                                         "denied: " + std::string(to_string(d.reason)));
+                        },
+                        [](const frame::Unavailable& u) {
+                          return failure(frame::Outcome::kUnavailable,
+                                         "unavailable: " + std::string(to_string(u.reason)));
+                        },
+                    },
+                    refused.verdict);
 }
 }  // namespace
 
@@ -240,7 +242,8 @@ Task<frame::End> call(Mux& mux, frame::Open open, MonoTime deadline) {
     if (std::holds_alternative<Lost>(event)) {
       co_return failure(frame::Outcome::kUnavailable, "the connection ended before the answer");
     }
-    if (std::holds_alternative<frame::Reset>(event) || std::holds_alternative<frame::Revoked>(event)) {
+    if (std::holds_alternative<frame::Reset>(event) ||
+        std::holds_alternative<frame::Revoked>(event)) {
       co_return failure(frame::Outcome::kInterrupted, "the operation was interrupted");
     }
   }

@@ -23,9 +23,9 @@ using ChannelEvent =
 
 class Mux;
 
-// One operation on a connection, as its opener or as its receiver. Owned by shared_ptr: the task that
-// works on it, and the Mux while frames may still come. Dropping the last owner of an open channel
-// resets it. One task reads, one writes.
+// One operation on a connection, as its opener or as its receiver. Owned by shared_ptr: the task
+// that works on it, and the Mux while frames may still come. Dropping the last owner of an open
+// channel resets it. One task reads, one writes.
 class Channel {
  public:
   Channel(Mux& mux, frame::StreamId id);
@@ -34,17 +34,19 @@ class Channel {
   Channel& operator=(const Channel&) = delete;
 
   // The next thing that happened. Taking DATA returns its credit to the sender. After REFUSED, the
-  // receiver's END (opener's side), RESET, REVOKED or Lost nothing more comes: the same event again.
+  // receiver's END (opener's side), RESET, REVOKED or Lost nothing more comes: the same event
+  // again.
   Task<ChannelEvent> next(std::optional<MonoTime> deadline = std::nullopt);
   // Something to take without waiting.
   bool ready() const { return !events_.empty(); }
 
-  // Sends bytes as the window allows; false when the channel is over, then an unknown part was sent.
-  // `bytes` outlives the task.
+  // Sends bytes as the window allows; false when the channel is over, then an unknown part was
+  // sent. `bytes` outlives the task.
   Task<bool> write(ByteView bytes);
   void end(frame::End end);
   void reset(frame::ResetCode code, frame::Forwarded forwarded = frame::Forwarded::kUnknown);
-  // Anything else legal on the stream: OPENED, ADMITTED, REFUSED, CONSUMED, RENEW, RENEWED, REVOKED.
+  // Anything else legal on the stream: OPENED, ADMITTED, REFUSED, CONSUMED, RENEW, RENEWED,
+  // REVOKED.
   void send(frame::Payload payload);
   // Drops queued DATA of ours (P-14).
   void discard();
@@ -66,12 +68,13 @@ class Channel {
   Notifier changed_;
 };
 
-// Operations over one Connection: opens and serves channels and the one-shot requests of the control leg.
-// Owned by one loop.
+// Operations over one Connection: opens and serves channels and the one-shot requests of the
+// control leg. Owned by one loop.
 class Mux final : public FrameSink {
  public:
   using OpenHandler = std::function<void(std::shared_ptr<Channel>, frame::Open)>;
-  // A one-shot request (INSTALL, RETIRE, BUNDLE, LEASE) or a frame of stream 0 (SESSION_ENDED, GOAWAY).
+  // A one-shot request (INSTALL, RETIRE, BUNDLE, LEASE) or a frame of stream 0 (SESSION_ENDED,
+  // GOAWAY).
   using RequestHandler = std::function<void(frame::StreamId, frame::Payload)>;
 
   using RenewHandler = std::function<void(std::shared_ptr<Channel>, frame::Renew)>;
@@ -88,11 +91,11 @@ class Mux final : public FrameSink {
   // Serves the connection until it ends.
   Task<void> run();
 
-  // Sends OPEN in this turn. On a closed connection the channel is Lost at once; at the peer's stream limit
-  // it is refused at once with Unavailable{kOverloaded}.
+  // Sends OPEN in this turn. On a closed connection the channel is Lost at once; at the peer's
+  // stream limit it is refused at once with Unavailable{kOverloaded}.
   std::shared_ptr<Channel> open(frame::Open open);
-  // Sends a one-shot request and awaits its answer; nullopt when the connection ended, the peer's stream
-  // limit is reached, or the deadline passed (then it is reset).
+  // Sends a one-shot request and awaits its answer; nullopt when the connection ended, the peer's
+  // stream limit is reached, or the deadline passed (then it is reset).
   Task<std::optional<frame::Payload>> exchange(frame::Payload request, MonoTime deadline);
   void respond(frame::StreamId stream, frame::Payload answer);
 
@@ -121,9 +124,9 @@ class Mux final : public FrameSink {
   std::unordered_map<frame::StreamId, Waiting*> waiting_;
 };
 
-// Sends one unary operation and collects its answer: the END, with bytes the receiver sent as DATA (at most
-// kMaxRecordBytes) put into `result`. A refusal or loss becomes an END with kUnavailable (or
-// kPermissionDenied for Denied) and a message that names the reason.
+// Sends one unary operation and collects its answer: the END, with bytes the receiver sent as DATA
+// (at most kMaxRecordBytes) put into `result`. A refusal or loss becomes an END with kUnavailable
+// (or kPermissionDenied for Denied) and a message that names the reason.
 Task<frame::End> call(Mux& mux, frame::Open open, MonoTime deadline);
 
 }  // namespace space::hop

@@ -15,9 +15,11 @@ class MuxTest : public ::testing::Test {
   MuxTest() : world_(1), network_(world_) {
     auto [a, b] = network_.pair();
     client_connection_ = std::make_unique<Connection>(
-        std::move(a), world_, Connection::Options{Role::kNodeApi, Role::kManager, true, "n1", {}, true});
+        std::move(a), world_,
+        Connection::Options{Role::kNodeApi, Role::kManager, true, "n1", {}, true});
     server_connection_ = std::make_unique<Connection>(
-        std::move(b), world_, Connection::Options{Role::kManager, Role::kNodeApi, false, "w1", {}, true});
+        std::move(b), world_,
+        Connection::Options{Role::kManager, Role::kNodeApi, false, "w1", {}, true});
   }
   ~MuxTest() override {
     client_connection_->close();
@@ -67,7 +69,8 @@ class MuxTest : public ::testing::Test {
   int shaken_ = 0;
 };
 
-Task<void> serve_bytes(std::shared_ptr<Channel> channel, frame::Admitted admitted, std::size_t bytes) {
+Task<void> serve_bytes(std::shared_ptr<Channel> channel, frame::Admitted admitted,
+                       std::size_t bytes) {
   channel->send(admitted);
   Bytes data(bytes, std::byte{'x'});
   co_await channel->write(data);

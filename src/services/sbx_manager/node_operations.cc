@@ -121,7 +121,7 @@ Task<void> SbxManager::operate(std::shared_ptr<Control> peer, std::shared_ptr<ho
 Task<frame::End> SbxManager::node_start(Bytes metadata) {
   auto request = wire::decode<wire::NodeStartRequest>(metadata);
   auto secret = request ? secret_of(request->secret) : std::nullopt;
-  if (!secret) co_return malformed();
+  if (!secret || request->first_public_pid == 0) co_return malformed();
   if (request->route.worker != options_.worker) {
     co_return failed(frame::Outcome::kInvalidArgument, "this is worker " + options_.worker.text());
   }
@@ -147,6 +147,7 @@ Task<frame::End> SbxManager::node_start(Bytes metadata) {
   start.spec.envs = std::move(request->envs);
   start.artifact = std::move(request->artifact);
   start.secret = *std::move(secret);
+  start.first_public_pid = request->first_public_pid;
   auto started = co_await world_.runtime.start(std::move(start));
   if (!started) co_return failed(started.error());
   world_.log.event(Level::kInfo, "node.started",

@@ -197,6 +197,7 @@ class SbxManagerTest : public ::testing::Test {
   }
   std::string start(const identity::RouteIdentity& route) {
     wire::NodeStartRequest request;
+    request.first_public_pid = 1'000;
     request.route = route;
     request.template_name = "host";
     request.secret = secret(route.generation.value);
