@@ -115,7 +115,7 @@ Output run(const RuntimeInstance& instance, const std::string& command, unsigned
 }
 
 // What this machine holds of a data folder or handle, from the kernel's own lists.
-std::vector<std::string> leftovers(const std::string& folder, const std::string& handle) {
+std::vector<std::string> leftovers_now(const std::string& folder, const std::string& handle) {
   std::vector<std::string> found;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator("/sys/block", error)) {
@@ -141,6 +141,16 @@ std::vector<std::string> leftovers(const std::string& folder, const std::string&
     }
   }
   return found;
+}
+
+// The same once it is settled: a killed process has left its cgroup a moment before it is a zombie.
+std::vector<std::string> leftovers(const std::string& folder, const std::string& handle) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  for (;;) {
+    auto found = leftovers_now(folder, handle);
+    if (found.empty() || std::chrono::steady_clock::now() > deadline) return found;
+    ::usleep(10'000);
+  }
 }
 
 // Each test runs with each runtime program.
