@@ -83,8 +83,8 @@ class Platform {
       signers_.emplace(id, std::make_unique<crypto::Ed25519Signer>(id, secret));
     }
     std::ofstream(data_ / "space.toml")
-        << "[node_api]\nuid = " << kNodeApiUid << "\nlisten = \"127.0.0.1:" << port_
-        << "\"\nholder = \"" << holder.text() << "\"\n"
+        << "[platform]\ndata = \"" << data_.string() << "\"\n[node_api]\nuid = " << kNodeApiUid
+        << "\nlisten = \"127.0.0.1:" << port_ << "\"\nholder = \"" << holder.text() << "\"\n"
         << "[workers]\nbridge_uid = 64810\n"
         << "[[worker]]\nid = \"acid1\"\nfirst_uid = 268435456\n"
         << "[[worker]]\nid = \"acid2\"\nfirst_uid = 285212672\n";

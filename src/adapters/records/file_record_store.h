@@ -15,7 +15,7 @@ namespace space::records {
 // SHA-256, in "bundle.version", which is no sandbox id.
 //
 // The file work is done by one thread, so that the loop goes on during a sync; work that was begun
-// is completed, cancelled or not.
+// is completed, cancelled or not. The loop of the callers outlives the store.
 class FileRecordStore final : public RecordStore {
  public:
   // `folder` is made if missing; its parent exists.

@@ -36,19 +36,18 @@ class FileRecordStoreTest : public ::testing::Test {
     co_return 0;
   }
   bool done(Task<IoResult<void>> task) {
-    asio::Loop loop;
     IoResult<void> result;
-    loop.run(take(std::move(task), result), {});
+    loop_.run(take(std::move(task), result), {});
     return result.has_value();
   }
   IoResult<RecordStore::Contents> load() {
-    asio::Loop loop;
     FileRecordStore store(path_);
     IoResult<RecordStore::Contents> result;
-    loop.run(take_contents(store, result), {});
+    loop_.run(take_contents(store, result), {});
     return result;
   }
 
+  asio::Loop loop_;  // outlives the stores: their thread still touches it after a task's end
   std::filesystem::path folder_;
   std::filesystem::path path_;
 };
