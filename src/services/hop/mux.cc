@@ -130,7 +130,7 @@ Task<std::optional<frame::Payload>> Mux::exchange(frame::Payload request, MonoTi
 }
 
 void Mux::respond(frame::StreamId stream, frame::Payload answer) {
-  if (connection_.closed()) return;
+  if (connection_.closed() || !connection_.rules().is_open(stream)) return;
   connection_.send(frame::Frame{stream, std::move(answer)});
 }
 

@@ -97,6 +97,7 @@ class Mux final : public FrameSink {
   // Sends a one-shot request and awaits its answer; nullopt when the connection ended, the peer's
   // stream limit is reached, or the deadline passed (then it is reset).
   Task<std::optional<frame::Payload>> exchange(frame::Payload request, MonoTime deadline);
+  // Answers a one-shot request; nothing when its connection or stream has ended meanwhile.
   void respond(frame::StreamId stream, frame::Payload answer);
 
   Connection& connection() { return connection_; }

@@ -50,15 +50,6 @@ Task<void> SbxManager::serve_control_peer(std::unique_ptr<Stream> stream) {
   co_await mux.run();
 }
 
-namespace {
-// The answer of a request whose connection or stream may have ended meanwhile.
-void respond(hop::Mux& mux, frame::StreamId stream, frame::Payload answer) {
-  if (!mux.closed() && mux.connection().rules().is_open(stream)) {
-    mux.respond(stream, std::move(answer));
-  }
-}
-}  // namespace
-
 void SbxManager::request(const std::shared_ptr<Control>& peer, frame::StreamId stream,
                          frame::Payload payload) {
   std::visit(
@@ -73,7 +64,7 @@ void SbxManager::request(const std::shared_ptr<Control>& peer, frame::StreamId s
           [&](frame::Bundle& bundle) {
             tasks_.spawn("manager.bundle", answer_bundle(peer, stream, std::move(bundle)));
           },
-          [&](frame::Lease& lease) { respond(*peer->mux, stream, renew_worker_lease(lease)); },
+          [&](frame::Lease& lease) { peer->mux->respond(stream, renew_worker_lease(lease)); },
           [&](frame::SessionEnded& ended) { end_session(ended.session); },
           [](auto&) {},
       },
@@ -83,7 +74,7 @@ void SbxManager::request(const std::shared_ptr<Control>& peer, frame::StreamId s
 Task<void> SbxManager::answer_install(std::shared_ptr<Control> peer, frame::StreamId stream,
                                       frame::Install request, MonoTime received) {
   auto answer = co_await install(std::move(request), received);
-  respond(*peer->mux, stream, std::move(answer));
+  peer->mux->respond(stream, std::move(answer));
 }
 Task<void> SbxManager::answer_retire(std::shared_ptr<Control> peer, frame::StreamId stream,
                                      frame::Retire request) {
@@ -94,7 +85,7 @@ Task<void> SbxManager::answer_retire(std::shared_ptr<Control> peer, frame::Strea
     peer->connection.close();
     co_return;
   }
-  respond(*peer->mux, stream, *answer);
+  peer->mux->respond(stream, *answer);
 }
 Task<void> SbxManager::answer_bundle(std::shared_ptr<Control> peer, frame::StreamId stream,
                                      frame::Bundle request) {
@@ -103,7 +94,7 @@ Task<void> SbxManager::answer_bundle(std::shared_ptr<Control> peer, frame::Strea
     peer->connection.close();
     co_return;
   }
-  respond(*peer->mux, stream, *answer);
+  peer->mux->respond(stream, *answer);
 }
 
 frame::Installed SbxManager::outcome(const Sandbox& sandbox, frame::InstallOutcome outcome,
