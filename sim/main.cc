@@ -17,7 +17,8 @@ namespace {
 
 constexpr Workload kWorkloads[] = {
     {"fleet",
-     "moves, stale routes, lost, duplicated and reordered messages, restarts and clock skew",
+     "moves, stale routes, connections lost mid-message, redelivered installs, restarts, clock "
+     "skew",
      run_fleet},
     {"install_at_every_step",
      "one operation, with an install of the next generation at each of its suspension points",

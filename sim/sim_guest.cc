@@ -39,7 +39,8 @@ class SimGuest::Files final : public GuestFiles {
     }
     return result;
   }
-  Task<GuestResult<void>> remove(std::string path, std::string user) override {
+  Task<GuestResult<void>> remove(std::string path, std::string user,
+                                 std::function<bool()>) override {
     guest_.executed(user, true);
     if (guest_.disk_.erase(path) == 0) co_return guest_failure(Outcome::kNotFound, "no such file");
     co_return GuestResult<void>{};

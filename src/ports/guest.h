@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <expected>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -71,7 +72,9 @@ class GuestFiles {
                                                  std::uint32_t depth) = 0;
   // Removes a file, a link, or a directory with everything in it. Lets other work go on in between;
   // stopped or failed half-way, what was removed is gone.
-  virtual Task<GuestResult<void>> remove(std::string path, std::string user) = 0;
+  // `wanted` is asked before each further batch; once false, the removal ends there.
+  virtual Task<GuestResult<void>> remove(std::string path, std::string user,
+                                         std::function<bool()> wanted) = 0;
   // Makes the directory and missing parents with mode 0755. kAlreadyExists when it is there.
   virtual GuestResult<wire::FileEntry> make_dir(std::string path, std::string user) = 0;
 };

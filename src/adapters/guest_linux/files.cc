@@ -387,7 +387,8 @@ GuestResult<wire::FileListResult> LinuxFiles::list(std::string path, std::string
   return std::move(lister.result);
 }
 
-Task<GuestResult<void>> LinuxFiles::remove(std::string path, std::string user) {
+Task<GuestResult<void>> LinuxFiles::remove(std::string path, std::string user,
+                                           std::function<bool()> wanted) {
   const auto place = locate(path, user);
   if (!place) co_return std::unexpected(place.error());
   const auto name = name_of(place->path);
@@ -408,7 +409,9 @@ Task<GuestResult<void>> LinuxFiles::remove(std::string path, std::string user) {
         if (!remover.step(folder.get())) co_return failed(errno, place->path);
       }
     }
-    if (!remover.done() && !co_await sleep_until(timer_, timer_.now())) {
+    if (remover.done()) break;
+    const bool woken = co_await sleep_until(timer_, timer_.now());
+    if (!woken || !wanted()) {
       co_return guest_failure(Outcome::kInterrupted, "removal was interrupted");
     }
   }

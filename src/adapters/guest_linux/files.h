@@ -20,7 +20,8 @@ class LinuxFiles final : public GuestFiles {
   GuestResult<wire::FileEntry> stat(std::string path, std::string user) override;
   GuestResult<wire::FileListResult> list(std::string path, std::string user,
                                          std::uint32_t depth) override;
-  Task<GuestResult<void>> remove(std::string path, std::string user) override;
+  Task<GuestResult<void>> remove(std::string path, std::string user,
+                                 std::function<bool()> wanted) override;
   GuestResult<wire::FileEntry> make_dir(std::string path, std::string user) override;
 
  private:

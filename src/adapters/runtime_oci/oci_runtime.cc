@@ -111,10 +111,6 @@ Task<RuntimeResult<RuntimeInstance>> OciRuntime::start(StartRequest request) {
   if (const auto problem = check_spec(spec); !problem.empty()) {
     co_return failure(RuntimeError::kUnsupported, problem);
   }
-  if (!request.artifact.empty() && (!oci::valid_artifact(request.artifact) ||
-                                    !oci::exists(oci::artifact_path(config_, request.artifact)))) {
-    co_return failure(RuntimeError::kNoSuchInstance, "no artifact " + request.artifact);
-  }
   oci::StageStart start;
   start.sandbox = request.route.sandbox.text();
   start.handle = start.sandbox + "." + std::to_string(request.route.generation.value);
@@ -125,6 +121,10 @@ Task<RuntimeResult<RuntimeInstance>> OciRuntime::start(StartRequest request) {
   if (oci::exists(folder.path)) {
     auto removed = co_await destroy(start.handle);
     if (!removed) co_return std::unexpected(removed.error());
+  }
+  if (!request.artifact.empty() && (!oci::valid_artifact(request.artifact) ||
+                                    !oci::exists(oci::artifact_path(config_, request.artifact)))) {
+    co_return failure(RuntimeError::kNoSuchInstance, "no artifact " + request.artifact);
   }
   auto slot = take_slot(start.handle);
   if (!slot) co_return std::unexpected(slot.error());

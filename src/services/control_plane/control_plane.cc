@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::size_t kMaxApiKeyBytes = 256;
 constexpr std::chrono::hours kTombstoneLifetime{24};
+constexpr std::chrono::seconds kRetryUnfinished{30};
 constexpr std::chrono::seconds kCreationPatience{
     300};  // a creation that has not served by then is ended
 constexpr int kResumeRounds = 4;
@@ -287,6 +288,7 @@ Task<void> ControlPlane::check_serving(WorkerLink& worker) {
 
 Task<void> ControlPlane::tick() {
   std::optional<MonoTime> purge_due;
+  auto retry_due = timer_.now() + kRetryUnfinished;
   while (!stopping_) {
     for (const auto& worker : links_) {
       if (!worker->up()) seen_[worker->options().id].up = false;
@@ -306,6 +308,11 @@ Task<void> ControlPlane::tick() {
           connection->send(frame::Frame{0, frame::SessionEnded{session}});
         }
       }
+    }
+    // What a worker could not do at the time, a clean-up above all, is tried again.
+    if (retry_due <= timer_.now()) {
+      retry_due = timer_.now() + kRetryUnfinished;
+      co_await driver_.kick_unfinished();
     }
     if (!purge_due || *purge_due <= timer_.now()) {
       purge_due = timer_.now() + std::chrono::hours(1);
@@ -485,6 +492,18 @@ Task<ControlPlane::Answer> ControlPlane::info_of(identity::SandboxId sandbox,
   co_return wire::encode(to_info(snapshot));
 }
 
+// The answer of an operation that leads to `wanted`: another operation, a kill above all, may have
+// taken its place meanwhile, and then it did not do what was asked.
+Task<ControlPlane::Answer> ControlPlane::info_in(identity::SandboxId sandbox, identity::TeamId team,
+                                                 SandboxState wanted) {
+  SPACE_CO_TRY(const auto snapshot, co_await load(sandbox, team));
+  if (snapshot.sandbox.state != wanted) {
+    co_return refuse(Outcome::kUnavailable, "another operation took its place; the sandbox is " +
+                                                std::string(to_string(snapshot.sandbox.state)));
+  }
+  co_return wire::encode(to_info(snapshot));
+}
+
 OperationResult ControlPlane::need_worker(const WorkerId& worker) {
   const auto* found = link(worker);
   if (found == nullptr) {
@@ -597,7 +616,7 @@ Task<ControlPlane::Answer> ControlPlane::on_create(wire::SandboxCreateRequest re
   const auto id = snapshot.sandbox.id;
   auto done = co_await driver_.create(std::move(snapshot.sandbox));
   if (!done) co_return std::unexpected(std::move(done).error());
-  co_return co_await info_of(id, session.team);
+  co_return co_await info_in(id, session.team, SandboxState::kRunning);
 }
 
 Task<ControlPlane::Answer> ControlPlane::on_list(wire::SandboxListRequest, SessionRow session) {
@@ -668,7 +687,7 @@ Task<ControlPlane::Answer> ControlPlane::on_pause(wire::SandboxPauseRequest requ
     if (done) done = co_await driver_.run(sandbox.id, new_operation(OperationKind::kPause));
   }
   if (!done) co_return std::unexpected(std::move(done).error());
-  co_return co_await info_of(request.sandbox, session.team);
+  co_return co_await info_in(request.sandbox, session.team, SandboxState::kPaused);
 }
 
 Task<ControlPlane::Answer> ControlPlane::on_resume(wire::SandboxResumeRequest request,
@@ -768,7 +787,7 @@ Task<ControlPlane::Answer> ControlPlane::on_move(wire::SandboxMoveRequest reques
   SPACE_CO_TRY(operation.target, co_await choose_worker(request.worker, from));
   done = co_await driver_.run(sandbox.id, std::move(operation));
   if (!done) co_return std::unexpected(std::move(done).error());
-  co_return co_await info_of(request.sandbox, session.team);
+  co_return co_await info_in(request.sandbox, session.team, SandboxState::kRunning);
 }
 
 Task<ControlPlane::Answer> ControlPlane::on_route(wire::SandboxRequest request,

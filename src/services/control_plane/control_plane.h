@@ -94,6 +94,8 @@ class ControlPlane final : private WorkerLink::Owner {
   // (C023).
   Task<Found> load(identity::SandboxId sandbox, identity::TeamId team);
   Task<Answer> info_of(identity::SandboxId sandbox, identity::TeamId team);
+  Task<Answer> info_in(identity::SandboxId sandbox, identity::TeamId team,
+                       wire::SandboxState wanted);
   Task<std::expected<identity::WorkerId, fleet::Refusal>> choose_worker(
       std::optional<identity::WorkerId> wish, std::optional<identity::WorkerId> except);
   // Refuses with the reason when the worker cannot be reached now.

@@ -5,7 +5,8 @@
 
 namespace space::hop {
 
-Channel::Channel(Mux& mux, frame::StreamId id) : mux_(&mux), timer_(mux.timer()), id_(id) {}
+Channel::Channel(Mux& mux, frame::StreamId id, bool opener)
+    : mux_(&mux), timer_(mux.timer()), id_(id), opener_(opener) {}
 
 Channel::~Channel() {
   if (mux_ == nullptr) return;
@@ -16,6 +17,11 @@ Channel::~Channel() {
 void Channel::deliver(ChannelEvent event, bool last) {
   if (last) {
     over_ = true;
+    // What a cut lease still had under way goes no further (P-14); nor does input of an operation
+    // that was given up. Output that arrived before a connection was lost is the opener's to read.
+    const bool cut = std::holds_alternative<frame::Revoked>(event) ||
+                     (!opener_ && !std::holds_alternative<frame::End>(event));
+    if (cut) events_.clear();
     last_ = std::move(event);
   } else {
     events_.push_back(std::move(event));
@@ -96,17 +102,17 @@ Task<void> Mux::run() { co_await connection_.run(*this); }
 
 std::shared_ptr<Channel> Mux::open(frame::Open open) {
   if (connection_.closed()) {
-    auto channel = std::make_shared<Channel>(*this, 0);
+    auto channel = std::make_shared<Channel>(*this, 0, true);
     channel->deliver(Lost{CloseCause::kPeer}, true);
     return channel;
   }
   if (!connection_.rules().may_open()) {
-    auto channel = std::make_shared<Channel>(*this, 0);
+    auto channel = std::make_shared<Channel>(*this, 0, true);
     frame::Refused refused{frame::Unavailable{frame::UnavailableReason::kOverloaded, 100}};
     channel->deliver(std::move(refused), true);
     return channel;
   }
-  auto channel = std::make_shared<Channel>(*this, connection_.rules().next_stream());
+  auto channel = std::make_shared<Channel>(*this, connection_.rules().next_stream(), true);
   channels_.emplace(channel->id(), channel);
   connection_.send(frame::Frame{channel->id(), std::move(open)});
   return channel;
@@ -141,7 +147,7 @@ void Mux::on_frame(frame::Frame received) {
       connection_.send(frame::Frame{received.stream, std::move(refused)});
       return;
     }
-    auto channel = std::make_shared<Channel>(*this, received.stream);
+    auto channel = std::make_shared<Channel>(*this, received.stream, false);
     channels_.emplace(received.stream, channel);
     open_handler_(std::move(channel), std::move(*open));
     return;

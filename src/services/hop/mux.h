@@ -28,14 +28,15 @@ class Mux;
 // channel resets it. One task reads, one writes.
 class Channel {
  public:
-  Channel(Mux& mux, frame::StreamId id);
+  // `opener`: this end sent the OPEN.
+  Channel(Mux& mux, frame::StreamId id, bool opener);
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
   // The next thing that happened. Taking DATA returns its credit to the sender. After REFUSED, the
   // receiver's END (opener's side), RESET, REVOKED or Lost nothing more comes: the same event
-  // again.
+  // again. DATA not taken before REVOKED is dropped, and so is a receiver's before RESET or Lost.
   Task<ChannelEvent> next(std::optional<MonoTime> deadline = std::nullopt);
   // Something to take without waiting.
   bool ready() const { return !events_.empty(); }
@@ -61,6 +62,7 @@ class Channel {
   Mux* mux_;  // null once the connection is gone
   Timer& timer_;
   frame::StreamId id_;
+  bool opener_;
   std::deque<ChannelEvent> events_;
   std::optional<ChannelEvent> last_;
   bool over_ = false;

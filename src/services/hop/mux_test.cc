@@ -142,6 +142,30 @@ TEST_F(MuxTest, ADeadPeerIsFoundWithinFifteenSeconds) {
   EXPECT_TRUE(channel->over());
 }
 
+TEST_F(MuxTest, P14_ARevocationDropsWhatTheReaderHasNotTaken) {
+  start();
+  std::shared_ptr<Channel> serving;
+  server_->on_open([&serving](std::shared_ptr<Channel> channel, const frame::Open&) {
+    serving = std::move(channel);
+    serving->send(admitted());
+  });
+  run();
+  auto channel = client_->open(open_read());
+  world_.run_for(std::chrono::seconds(1));
+  ASSERT_TRUE(serving);
+  const Bytes old(1000, std::byte{'o'});
+  server_connection_->send_data(serving->id(), old);
+  world_.run_for(std::chrono::seconds(1));  // it has arrived and waits for its reader
+  serving->send(frame::Revoked{{1}, identity::LeaseEnd::kReplaced});
+  world_.run_for(std::chrono::seconds(1));
+  std::size_t bytes = 0;
+  bool ended = false;
+  scope_.spawn("read", read_all(channel, bytes, ended));
+  world_.run_for(std::chrono::seconds(1));
+  EXPECT_EQ(bytes, 0U);
+  EXPECT_FALSE(ended);
+}
+
 TEST_F(MuxTest, P14_DiscardDropsWhatWasNotYetHandedOver) {
   start();
   std::shared_ptr<Channel> serving;

@@ -464,6 +464,12 @@ Failure Gateway::refusal(const frame::Refused& refused) {
           },
           [](const frame::Denied& d) {
             const auto reason = to_string(d.reason);
+            // The receiver's own state, not the caller's right.
+            if (d.reason == identity::DenyReason::kNoBundle ||
+                d.reason == identity::DenyReason::kClockUnhealthy) {
+              return failure(Outcome::kUnavailable, reason, "unavailable: " + std::string(reason),
+                             kRetryHintMs);
+            }
             return failure(Outcome::kPermissionDenied, reason, "denied: " + std::string(reason));
           },
           [](const frame::Unavailable& u) {

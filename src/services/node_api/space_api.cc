@@ -699,6 +699,14 @@ Task<bool> SpaceApi::upload(Call& call, Admission& admission) {
   co_return true;
 }
 
+// How an upload ended. A client that leaves meanwhile gives it up.
+Task<hop::ChannelEvent> SpaceApi::outcome(Call& call, Admission& admission) {
+  call.exchange.on_gone([&admission] { admission.cancel(); });
+  auto event = co_await admission.next();
+  call.exchange.on_gone({});
+  co_return event;
+}
+
 Task<void> SpaceApi::write_file(Call& call) {
   wire::FileWriteRequest request;
   request.path = call.query.path();
@@ -720,7 +728,7 @@ Task<void> SpaceApi::write_file(Call& call) {
   auto& admission = **admitted;
   call.served_by(admission.identity(), admission.repaired());
   if (!co_await upload(call, admission)) co_return;
-  const auto event = co_await admission.next();
+  const auto event = co_await outcome(call, admission);
   const auto* end = std::get_if<frame::End>(&event);
   if (end == nullptr || end->outcome != Outcome::kOk) {
     co_await fail(call, broken(event));
@@ -923,7 +931,7 @@ Task<void> SpaceApi::process_input(Call& call) {
   auto& admission = **admitted;
   call.served_by(admission.identity(), admission.repaired());
   if (!co_await upload(call, admission)) co_return;
-  const auto event = co_await admission.next();
+  const auto event = co_await outcome(call, admission);
   const auto* end = std::get_if<frame::End>(&event);
   if (end == nullptr || end->outcome != Outcome::kOk) {
     co_await fail(call, broken(event));

@@ -67,6 +67,7 @@ class SpaceApi final : public HttpHandler {
   Task<void> signal_process(Call& call);
   Task<void> process_input(Call& call);
   Task<bool> upload(Call& call, Admission& admission);
+  Task<hop::ChannelEvent> outcome(Call& call, Admission& admission);
 
   Gateway& gateway_;
   Log& log_;

@@ -281,10 +281,19 @@ TEST_F(SpaceApiTest, C055_C056_AFileComesBackByteForByteTheEmptyOneToo) {
   }
 }
 
+TEST_F(SpaceApiTest, P14_BytesOfACutLeaseThatWereNotSentYetAreNotSent) {
+  w1_.operate = [&](std::shared_ptr<hop::Channel> channel, const frame::Open&) {
+    w1_.part.tasks().spawn("send", send_all(std::move(channel), to_bytes("old bytes"),
+                                            frame::Revoked{{1}, identity::LeaseEnd::kReplaced}));
+  };
+  const auto exchange = run("GET", kFiles + "?path=/f");
+  EXPECT_NE(exchange.status, 200U);
+  EXPECT_EQ(exchange.out.find("old bytes"), std::string::npos);
+}
+
 TEST_F(SpaceApiTest, C048_AReadThatBreaksOffHasNoCleanEnd) {
   for (const auto& last : std::vector<frame::Payload>{
            frame::Reset{frame::ResetCode::kInternal, frame::Forwarded::kSome},
-           frame::Revoked{{1}, identity::LeaseEnd::kReplaced},
            frame::End{frame::Outcome::kInternal, "disk", {}}}) {
     w1_.operate = [&](std::shared_ptr<hop::Channel> channel, const frame::Open&) {
       w1_.part.tasks().spawn("send", send_all(std::move(channel), to_bytes("part"), last));

@@ -236,7 +236,12 @@ Task<frame::End> SbxManager::node_thaw(Bytes metadata) {
       world_.log.event(Level::kError, "node.freeze_failed",
                        {{"sandbox", id.text()}, {"reason", frozen.error().detail}});
     }
-    co_return failed(frame::Outcome::kUnavailable, "rekey: " + rekeyed.error().reason);
+    // Unless the guest refused both secrets, it may hold the new one: the same try has to be
+    // repeated.
+    const auto outcome = rekeyed.error().proof_failed || rekeyed.error().lost
+                             ? frame::Outcome::kUnavailable
+                             : frame::Outcome::kInterrupted;
+    co_return failed(outcome, "rekey: " + rekeyed.error().reason);
   }
   world_.log.event(
       Level::kInfo, "node.thawed",
@@ -247,19 +252,23 @@ Task<frame::End> SbxManager::node_thaw(Bytes metadata) {
 }
 
 // Gives the guest its new identity under the old secret (P-23). A guest that does not know the old
-// secret may have been given the new one by an earlier try: then it proves that.
+// secret, or whose answer was lost, may have been given the new one: then it proves that.
 Task<SbxManager::BridgeResult> SbxManager::rekey(Sandbox& sandbox, RuntimeInstance instance,
                                                  wire::NodeThawRequest request) {
   BridgeTarget old_target{request.parked, instance.guest_process, instance.transport};
   frame::Rekey rekey{request.route, request.secret, request.first_public_pid, world_.clock.now()};
   auto made = co_await connect(sandbox, std::move(old_target), 0, *secret_of(request.old_secret),
                                std::move(rekey), {});
-  if (made || !made.error().proof_failed) co_return made;
+  if (made || made.error().lost) co_return made;
+  auto first = std::move(made).error();
   BridgeTarget new_target{request.route, instance.guest_process, instance.transport};
   made = co_await connect(sandbox, std::move(new_target), 0, *secret_of(request.secret),
                           std::nullopt, {});
-  if (made) (*made)->connection.close();
-  co_return made;
+  if (made) {
+    (*made)->connection.close();
+    co_return made;
+  }
+  co_return std::unexpected(std::move(first));
 }
 
 Task<frame::End> SbxManager::node_publish(Bytes metadata) {

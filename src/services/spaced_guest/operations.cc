@@ -150,7 +150,11 @@ Task<void> GuestAgent::list_files(ChannelPtr channel, Bytes metadata) {
 Task<void> GuestAgent::remove_file(ChannelPtr channel, Bytes metadata) {
   const auto request = path_request_or_fail<wire::FileRemoveRequest>(*channel, metadata);
   if (!request) co_return;
-  const auto removed = co_await world_.files.remove(request->path, request->user);
+  // A lease that was cut ends the removal, also across a freeze: its next batch would belong to
+  // another execution.
+  std::function<bool()> wanted = [channel] { return !channel->over(); };
+  const auto removed =
+      co_await world_.files.remove(request->path, request->user, std::move(wanted));
   if (!removed) co_return fail(*channel, removed.error());
   succeed(*channel, wire::Nothing{});
 }

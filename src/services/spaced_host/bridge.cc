@@ -186,7 +186,9 @@ Task<frame::ActivateOutcome> Bridge::prove() {
   ::explicit_bzero(activation_.secret.data(), activation_.secret.size());
   const auto deadline = world_.timer.now() + kHandshakeDeadline;
   const auto failed = [](const std::error_code& error) {
-    return error == std::errc::protocol_error ? Outcome::kProtocol : Outcome::kProofFailed;
+    // A guest that is slow or closes proves nothing, neither that it is another one.
+    if (error == std::errc::protocol_error) return Outcome::kProtocol;
+    return error == std::errc::timed_out ? Outcome::kConnectTimedOut : Outcome::kConnectRefused;
   };
   const auto hello = co_await guest_->handshake(deadline);
   if (!hello) co_return failed(hello.error());

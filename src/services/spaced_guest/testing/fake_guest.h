@@ -43,7 +43,7 @@ class FakeFiles final : public GuestFiles {
     for (const auto& [path, content] : files) result.entries.push_back(entry(path, content.size()));
     return result;
   }
-  Task<GuestResult<void>> remove(std::string path, std::string) override {
+  Task<GuestResult<void>> remove(std::string path, std::string, std::function<bool()>) override {
     ++calls;
     if (files.erase(path) == 0) co_return guest_failure(Outcome::kNotFound, path);
     co_return GuestResult<void>{};
