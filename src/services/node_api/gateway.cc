@@ -16,6 +16,7 @@ using std::chrono::seconds;
 constexpr BootClock::duration kControlWait = seconds(2);     // for the control plane's connection
 constexpr BootClock::duration kConnectTime = seconds(5);     // dial and handshake
 constexpr BootClock::duration kAdmissionTime = seconds(15);  // OPEN to ADMITTED
+constexpr BootClock::duration kUnaryTime = seconds(60);      // ADMITTED to the whole answer
 constexpr BootClock::duration kInstallWait = seconds(2);     // P-9
 constexpr BootClock::duration kFirstPause = milliseconds(25);
 constexpr BootClock::duration kLastPause = milliseconds(400);
@@ -129,9 +130,9 @@ Admission::~Admission() {
   if (renewal_) renewal_->alarm.reset();
 }
 
-Task<hop::ChannelEvent> Admission::next() {
+Task<hop::ChannelEvent> Admission::next(std::optional<MonoTime> deadline) {
   for (;;) {
-    auto event = co_await channel_->next();
+    auto event = co_await channel_->next(deadline);
     // A refused renewal shows itself as REVOKED at the lease's deadline.
     if (std::holds_alternative<frame::Renewed>(event)) continue;
     if (std::holds_alternative<frame::Consumed>(event)) continue;
@@ -631,8 +632,15 @@ Task<Result<Gateway::Answer>> Gateway::call(CallerPtr caller, identity::SandboxI
     Answer answer;
     answer.identity = (*admission)->identity();
     answer.repaired = (*admission)->repaired();
+    const auto deadline = timer_.now() + kUnaryTime;
     for (bool going = true; going;) {
-      auto event = co_await (*admission)->next();
+      auto event = co_await (*admission)->next(deadline);
+      if (std::holds_alternative<hop::TimedOut>(event)) {
+        (*admission)->cancel();
+        co_return std::unexpected(failure(Outcome::kDeadlineExceeded, "guest",
+                                          "the sandbox did not answer in time; whether it was "
+                                          "done is unknown"));
+      }
       if (const auto* data = std::get_if<frame::Data>(&event)) {
         if (answer.result.size() + data->bytes.size() > frame::kMaxRecordBytes) {
           (*admission)->cancel();

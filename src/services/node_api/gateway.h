@@ -68,8 +68,8 @@ class Admission {
   const identity::RouteIdentity& identity() const { return identity_; }
   bool repaired() const { return repaired_; }
 
-  // The next DATA, END, RESET, REVOKED or Lost.
-  Task<hop::ChannelEvent> next();
+  // The next DATA, END, RESET, REVOKED or Lost; TimedOut at `deadline`.
+  Task<hop::ChannelEvent> next(std::optional<MonoTime> deadline = std::nullopt);
   // Sends bytes as the window allows; false when the operation is over. `bytes` outlives the task.
   Task<bool> write(ByteView bytes) { return channel_->write(bytes); }
   // No more bytes from this side.

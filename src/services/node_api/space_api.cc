@@ -7,6 +7,7 @@
 #include "base/result.h"
 #include "base/text.h"
 #include "core/wire/path.h"
+#include "services/node_api/event_reader.h"
 #include "services/node_api/records_json.h"
 
 namespace space::node_api {
@@ -19,7 +20,6 @@ namespace {
 constexpr std::uint64_t kMegabyte = 1U << 20;
 constexpr std::uint64_t kMaxTimeoutSeconds = 86'400;
 constexpr std::size_t kMaxCredentialBytes = 256;
-constexpr std::size_t kMaxEventBytes = 64U << 10;  // of one process event in the stream
 
 Failure invalid(std::string message) {
   return Failure{Outcome::kInvalidArgument, {}, std::move(message), 0};
@@ -139,35 +139,6 @@ class Query {
   }
   std::multimap<std::string, std::string> pairs_;
   std::optional<std::string> error_;
-};
-
-// Takes apart the process events of a stream: u32 length, then the record, at any split.
-class EventReader {
- public:
-  void feed(ByteView bytes) { buffer_.insert(buffer_.end(), bytes.begin(), bytes.end()); }
-  // The next whole event; nullopt when more bytes are needed, or when the stream is `bad()`.
-  std::optional<wire::ProcessEvent> next() {
-    const ByteView rest = ByteView(buffer_).subspan(read_);
-    ByteReader in(rest);
-    const auto length = in.u32();
-    if (!in.failed() && length > kMaxEventBytes) bad_ = true;
-    const auto record = in.raw(length);
-    if (bad_ || in.failed()) {
-      buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(read_));
-      read_ = 0;
-      return std::nullopt;
-    }
-    read_ += sizeof(std::uint32_t) + length;
-    auto event = wire::decode<wire::ProcessEvent>(record);
-    if (!event) bad_ = true;
-    return event;
-  }
-  bool bad() const { return bad_; }
-
- private:
-  Bytes buffer_;
-  std::size_t read_ = 0;
-  bool bad_ = false;
 };
 
 std::optional<std::int32_t> signal_number(const Json& value) {
