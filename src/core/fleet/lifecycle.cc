@@ -256,7 +256,7 @@ bool allocate(Snapshot& snapshot, Allocation allocation) {
           identity::kPublicPidBlock) {
     return false;
   }
-  const auto* source = parked(snapshot);
+  auto* source = parked_of(snapshot);
   const auto& target = *sandbox.operation->target;
   sandbox.generation.value = std::max(sandbox.generation.value, allocation.floor.value) + 1;
   Execution execution;
@@ -268,7 +268,13 @@ bool allocate(Snapshot& snapshot, Allocation allocation) {
   execution.secret = std::move(allocation.secret);
   execution.first_public_pid = sandbox.next_public_pid;
   execution.thaw = source != nullptr && source->route.worker == target;
-  if (!execution.thaw) execution.artifact = sandbox.artifact;
+  if (execution.thaw) {
+    // From the moment a thaw may have begun the disk may move on, also in one that fails: the
+    // published copy is old and must not be started from.
+    remove_artifact_with(snapshot, *source);
+  } else {
+    execution.artifact = sandbox.artifact;
+  }
   sandbox.next_public_pid += identity::kPublicPidBlock;
   snapshot.executions.push_back(std::move(execution));
   return true;
@@ -288,8 +294,6 @@ void thawed(Snapshot& snapshot, Generation generation, std::string handle) {
                                       artifacts.end());
     make_gone(*source);
   }
-  // The disk moves on from here: the published copy is old and must not be started from.
-  remove_artifact_with(snapshot, execution);
   started(snapshot, generation, std::move(handle));
 }
 

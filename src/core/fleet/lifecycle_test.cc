@@ -181,6 +181,20 @@ TEST(Lifecycle, C094_AKillWaitsOnlyForWhatMayServe) {
   EXPECT_EQ(next_step(live, {{1}}), (NextStep{Step::kDiscard, {1}}));
 }
 
+TEST(Lifecycle, P35_AThawThatFailedMayHaveMovedTheDiskOn) {
+  auto snapshot = paused();
+  ASSERT_TRUE(begin(snapshot, operation(OperationKind::kResume, kW2)));
+  succeed(snapshot, next_step(snapshot, {}));            // publish
+  fail(snapshot, next_step(snapshot, {}), "no worker");  // at allocate
+  ASSERT_TRUE(begin(snapshot, operation(OperationKind::kResume, kW1)));
+  succeed(snapshot, next_step(snapshot, {}));              // allocate
+  fail(snapshot, next_step(snapshot, {}), "rekey: lost");  // at thaw
+  EXPECT_TRUE(snapshot.sandbox.artifact.empty());
+  reload(snapshot);
+  ASSERT_TRUE(begin(snapshot, operation(OperationKind::kResume, kW2)));
+  EXPECT_EQ(next_step(snapshot, {}).step, Step::kPublish);  // anew
+}
+
 TEST(Lifecycle, P35_AThawMakesThePublishedCopyStale) {
   auto snapshot = paused();
   ASSERT_TRUE(begin(snapshot, operation(OperationKind::kResume, kW2)));

@@ -69,11 +69,11 @@ bool same_operation(const Snapshot& a, const Snapshot& b) {
 
 Bytes secret_of(const Execution& execution) { return execution.secret; }
 
-// Unique per frozen state, so that it is written once and publishing it again changes nothing
-// (P-35).
-std::string artifact_name(const fleet::RouteIdentity& parked) {
+// Unique per operation, so that it is written once, publishing it again changes nothing, and a
+// later operation never takes an older state for its own (P-35).
+std::string artifact_name(const fleet::RouteIdentity& parked, const fleet::OperationId& operation) {
   return parked.sandbox.text() + "-" + std::to_string(parked.generation.value) + "-" +
-         parked.activation.text();
+         operation.text();
 }
 
 }  // namespace
@@ -605,7 +605,7 @@ Task<Driver::StepResult> Driver::publish(Snapshot snapshot, NextStep step,
   if (!survives(step.step, "call")) co_return StepResult{Progress::kHalted, {}};
   wire::NodePublishRequest request;
   request.handle = execution.handle;
-  request.artifact = artifact_name(execution.route);
+  request.artifact = artifact_name(execution.route, snapshot.sandbox.operation->id);
   auto artifact = request.artifact;
   auto answer = co_await link->call_as<wire::Nothing>(Operation::kNodePublish, std::move(request),
                                                       limits_.publish);
