@@ -161,15 +161,19 @@ struct ProcessInputResult {
 };
 
 // ---- platform: node-api -> control plane. All but SessionOpen name a session. ----
-struct SessionOpenRequest {  // -> SessionOpenResult; kUnauthenticated for an unknown key
-  std::string api_key;       // at most 256 bytes; only its hash is stored or logged
+struct SessionOpenRequest {  // -> SessionOpenResult; kUnauthenticated for an unknown one
+  // A team's API key, or the access token of one sandbox (SandboxInfo::access_token). At most 256
+  // bytes; only its hash is stored or logged.
+  std::string api_key;
   static void fields(auto& r, auto& f) { f(r.api_key); }
 };
 struct SessionOpenResult {
   identity::SessionId session;
   identity::TeamId team;
   WallTime expires_at;
-  static void fields(auto& r, auto& f) { f(r.session, r.team, r.expires_at); }
+  // Set for an access token: the session may resolve and mint for this sandbox, and nothing else.
+  std::optional<identity::SandboxId> sandbox;
+  static void fields(auto& r, auto& f) { f(r.session, r.team, r.expires_at, r.sandbox); }
 };
 
 enum class SandboxState : std::uint8_t {
@@ -189,6 +193,12 @@ constexpr bool is_known(SandboxState s) {
 }
 std::string_view to_string(SandboxState state);
 
+// What happens when the sandbox's time is over.
+enum class TimeoutAction : std::uint8_t { kKill = 1, kPause = 2 };
+constexpr bool is_known(TimeoutAction a) {
+  return a == TimeoutAction::kKill || a == TimeoutAction::kPause;
+}
+
 struct SandboxInfo {
   identity::SandboxId sandbox;
   SandboxState state = SandboxState::kCreating;
@@ -202,9 +212,13 @@ struct SandboxInfo {
   identity::Generation generation;           // of the newest execution
   std::optional<identity::WorkerId> worker;  // where it runs or is parked
   std::string state_reason;                  // why failed or lost; empty otherwise
+  TimeoutAction on_timeout = TimeoutAction::kKill;
+  // A credential for the work inside this one sandbox; empty in lists. Never logged.
+  std::string access_token;
   static void fields(auto& r, auto& f) {
     f(r.sandbox, r.state, r.template_name, r.metadata, r.started_at, r.ends_at, r.cpu_millis,
-      r.memory_bytes, r.disk_bytes, r.generation, r.worker, r.state_reason);
+      r.memory_bytes, r.disk_bytes, r.generation, r.worker, r.state_reason, r.on_timeout,
+      r.access_token);
   }
 };
 struct SandboxCreateRequest {  // -> SandboxInfo, when it serves
@@ -217,18 +231,33 @@ struct SandboxCreateRequest {  // -> SandboxInfo, when it serves
   std::uint32_t cpu_millis = 0;              // 0: the default
   std::uint64_t memory_bytes = 0;
   std::uint64_t disk_bytes = 0;
+  TimeoutAction on_timeout = TimeoutAction::kKill;
   static void fields(auto& r, auto& f) {
     f(r.session, r.template_name, r.timeout_s, r.metadata, r.envs, r.worker, r.cpu_millis,
-      r.memory_bytes, r.disk_bytes);
+      r.memory_bytes, r.disk_bytes, r.on_timeout);
   }
 };
-struct SandboxListRequest {  // -> DATA: SandboxListResult
+// The team's sandboxes that match all that is given, ordered by start, then id. -> DATA:
+// SandboxListResult. kInvalidArgument for a cursor that is not one of ours for this filter (C110).
+struct SandboxListRequest {
   identity::SessionId session;
-  static void fields(auto& r, auto& f) { f(r.session); }
+  std::vector<SandboxState> states;             // empty: all but the killed ones
+  std::map<std::string, std::string> metadata;  // all of these pairs
+  std::string template_name;                    // empty: any
+  std::optional<WallTime> started_after;
+  bool newest_first = false;
+  std::uint32_t limit = 0;  // 1..100; 0: as many as fit kMaxRecordBytes
+  std::string cursor;       // next_cursor of the page before; empty: the first page
+  static void fields(auto& r, auto& f) {
+    f(r.session, r.states, r.metadata, r.template_name, r.started_after, r.newest_first, r.limit,
+      r.cursor);
+  }
 };
 struct SandboxListResult {
   std::vector<SandboxInfo> sandboxes;
-  static void fields(auto& r, auto& f) { f(r.sandboxes); }
+  std::string next_cursor;          // empty: the last page
+  std::uint32_t total_running = 0;  // of the team, whatever the filter
+  static void fields(auto& r, auto& f) { f(r.sandboxes, r.next_cursor, r.total_running); }
 };
 struct SandboxRequest {  // get, kill -> SandboxInfo
   identity::SessionId session;
@@ -246,13 +275,19 @@ struct SandboxPauseRequest {  // -> SandboxInfo; kConflict when it is paused alr
   identity::SandboxId sandbox;
   static void fields(auto& r, auto& f) { f(r.session, r.sandbox); }
 };
-struct SandboxResumeRequest {  // -> SandboxInfo; running: the same, deadline only ever extended
-                               // (C091)
+// -> SandboxResumeResult. A running sandbox stays as it is and its deadline is only ever extended
+// (C091); absent `timeout_s` keeps it. A paused one gets `timeout_s`, absent: the default.
+struct SandboxResumeRequest {
   identity::SessionId session;
   identity::SandboxId sandbox;
   std::optional<std::uint32_t> timeout_s;
   std::optional<identity::WorkerId> worker;  // absent: where it is parked
   static void fields(auto& r, auto& f) { f(r.session, r.sandbox, r.timeout_s, r.worker); }
+};
+struct SandboxResumeResult {
+  SandboxInfo info;
+  bool resumed = false;  // false: it was running already
+  static void fields(auto& r, auto& f) { f(r.info, r.resumed); }
 };
 struct SandboxMoveRequest {  // pause, then resume on another worker, as one operation
   identity::SessionId session;

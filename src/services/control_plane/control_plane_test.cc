@@ -404,7 +404,8 @@ void live(Site& site, std::optional<std::size_t> die_at) {
   };
   ASSERT_TRUE(until(
       [&] {
-        wire::SandboxListRequest request{site.session};
+        wire::SandboxListRequest request;
+        request.session = site.session;
         const auto all = site.call<wire::SandboxListResult>(Operation::kSandboxList, request);
         if (all && !all->sandboxes.empty()) {
           id = all->sandboxes.front().sandbox;
@@ -790,7 +791,8 @@ TEST(ControlPlane, LC1_AFailedStartIsAFailedSandboxWithItsReason) {
   const auto created = site.create(kW1);
   ASSERT_FALSE(created);
   EXPECT_EQ(created.error().outcome, Outcome::kInvalidArgument);  // not "no such sandbox"
-  wire::SandboxListRequest request{site.session};
+  wire::SandboxListRequest request;
+  request.session = site.session;
   const auto all = site.call<wire::SandboxListResult>(Operation::kSandboxList, request);
   ASSERT_EQ(all->sandboxes.size(), 1U);
   EXPECT_EQ(all->sandboxes[0].state, SandboxState::kFailed);  // C007: from stored state

@@ -162,7 +162,7 @@ class FakeControl {
       const auto at = keys.find(request.api_key);
       if (at == keys.end()) return refuse(channel, frame::Outcome::kUnauthenticated, "unknown key");
       const wire::SessionOpenResult result{session(at->second), *identity::TeamId::parse("t"),
-                                           clock_.now() + session_life};
+                                           clock_.now() + session_life, std::nullopt};
       return answer(channel, wire::encode(result));
     }
     if (open.operation == kRouteResolve) {
