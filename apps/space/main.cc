@@ -9,7 +9,9 @@
 
 #include "adapters/asio/loop.h"
 #include "adapters/http/client.h"
+#include "disk_files.h"
 #include "doctor.h"
+#include "logs.h"
 #include "machine.h"
 #include "platform.h"
 #include "services/cli/commands.h"
@@ -137,8 +139,31 @@ class Parser {
               "  space status --json\n", [](cli::Context& c) { return status(c); });
     add_local("doctor", "Name what this machine lacks, with one line of advice each",
               "  sudo space doctor\n", [](cli::Context& c) { return run_doctor(c); });
-    add("env", "Print the credentials as shell assignments", "  eval \"$(space env)\"\n",
+    add("env", "Print the credentials as shell assignments, for this command and the E2B SDKs",
+        "  eval \"$(space env)\"\n  python3 -c 'from e2b import Sandbox; "
+        "print(Sandbox.create().sandbox_id)'\n",
         [](cli::Context& c) { return cli::env(c); });
+    auto* log = add_local("logs", "Show what the parts of this machine did, in order",
+                          "  space logs -n 20\n  space logs --sandbox ID --follow\n"
+                          "  space logs --level warning --part sbx-manager\n",
+                          [this](cli::Context& c) { return logs(c, logs_); });
+    log->add_option("--part", logs_.part, "Of this part only");
+    log->add_option("--sandbox", logs_.sandbox, "About this sandbox only");
+    log->add_option("--level", logs_.level, "This and worse")
+        ->check(CLI::IsMember({"debug", "info", "warning", "error", "alarm"}));
+    log->add_option("-n,--lines", logs_.lines, "At most so many, the newest")
+        ->capture_default_str();
+    log->add_flag("-f,--follow", logs_.follow, "Go on until interrupted");
+    auto* top = add("top", "Show sandboxes, executions, repairs and refusals as they change",
+                    "  space top\n  space top --samples 1 --json\n", [this](cli::Context& c) {
+                      top_.interval = std::chrono::milliseconds(
+                          static_cast<std::int64_t>(top_interval_s_ * 1000));
+                      return cli::top(c, top_);
+                    });
+    top->add_option("--interval", top_interval_s_, "Seconds between two samples")
+        ->capture_default_str()
+        ->check(CLI::Range(0.1, 3600.0));
+    top->add_option("--samples", top_.samples, "Stop after so many; 0: never");
     auto* hidden = add_local("supervise", "", "", [](cli::Context& c) { return run_doctor(c); });
     hidden->group("");
     hidden->callback([this] { arguments_.supervise = true; });
@@ -192,6 +217,12 @@ class Parser {
     kill->add_option("ID", ids_)->required();
     one_id("route", "Show the execution identity and what each receiver has installed",
            "  space route ID\n", [this](cli::Context& c) { return cli::route(c, id_); });
+    auto* capability =
+        one_id("capability", "Show what the capability of an operation claims, never the token",
+               "  space capability ID\n  space capability ID --operation process.start\n",
+               [this](cli::Context& c) { return cli::capability(c, id_, operation_); });
+    capability->add_option("--operation", operation_, "Of the table in docs/protocol.md")
+        ->capture_default_str();
   }
 
   void add_operations() {
@@ -219,8 +250,9 @@ class Parser {
                        [this](cli::Context& c) { return cli::cat(c, id_, path_, user_); });
     cat->add_option("PATH", path_)->required();
     cat->add_option("-u,--user", user_, "Whose rights apply");
-    auto* cp = add("cp", "Copy a file into or out of a sandbox",
-                   "  space cp notes.txt ID:/home/user/\n  space cp ID:/tmp/result ./result\n",
+    auto* cp = add("cp", "Copy a file or a folder into or out of a sandbox",
+                   "  space cp notes.txt ID:/home/user/\n  space cp ID:/tmp/result ./result\n"
+                   "  space cp ./project ID:/home/user/project\n",
                    [this](cli::Context& c) { return cli::copy(c, path_, to_, user_); });
     cp->add_option("FROM", path_, "A local path, - for stdin, or ID:PATH")->required();
     cp->add_option("TO", to_, "ID:PATH, a local path, or - for stdout")->required();
@@ -245,6 +277,10 @@ class Parser {
   cli::CreateOptions create_;
   cli::ResumeOptions resume_;
   cli::ExecOptions exec_;
+  cli::TopOptions top_;
+  double top_interval_s_ = 2;
+  LogsOptions logs_;
+  std::string operation_ = "file.read";
 };
 
 Task<int> run_command(cli::Context& context, const Arguments& arguments) {

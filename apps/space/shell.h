@@ -14,6 +14,7 @@ class Shell final : public cli::Terminal {
   explicit Shell(asio::Loop& loop) : loop_(loop) {}
   bool out(std::string_view bytes) override;
   void err(std::string_view bytes) override;
+  bool out_is_terminal() const override;
   Task<IoResult<std::size_t>> in(std::span<std::byte> buffer) override;
   Task<int> interrupted() override;
   void leave(int exit_code) override;
@@ -26,13 +27,6 @@ class Shell final : public cli::Terminal {
   // Absent for files, whose reads never wait.
   std::optional<boost::asio::posix::stream_descriptor> stdin_;
   std::optional<boost::asio::signal_set> signals_;
-};
-
-class DiskFiles final : public cli::LocalFiles {
- public:
-  IoResult<std::unique_ptr<HttpBodySource>> open(const std::string& path) override;
-  IoResult<std::unique_ptr<cli::FileSink>> create(const std::string& path,
-                                                  const std::string& name) override;
 };
 
 }  // namespace space::app

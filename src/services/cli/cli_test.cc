@@ -2,6 +2,7 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/json.hpp>
 #include <cstring>
 #include <deque>
@@ -16,11 +17,13 @@ namespace {
 class TestTimer final : public Timer {
  public:
   MonoTime now() const override { return MonoTime{}; }
-  std::unique_ptr<Alarm> at(MonoTime, std::move_only_function<void()>) override {
+  std::unique_ptr<Alarm> at(MonoTime, std::move_only_function<void()> action) override {
+    if (fires) boost::asio::post(loop, [action = std::move(action)]() mutable { action(); });
     return std::make_unique<Alarm>();
   }
   boost::asio::any_io_executor executor() override { return loop.get_executor(); }
   boost::asio::io_context loop;
+  bool fires = false;  // each alarm in the next turn, whatever its time
 };
 
 struct Reply {
@@ -84,6 +87,7 @@ class TestTerminal final : public Terminal {
     return true;
   }
   void err(std::string_view bytes) override { stderr_text += bytes; }
+  bool out_is_terminal() const override { return false; }
   Task<IoResult<std::size_t>> in(std::span<std::byte> buffer) override {
     const std::size_t count = std::min(buffer.size(), stdin_text.size());
     std::memcpy(buffer.data(), stdin_text.data(), count);
@@ -108,6 +112,7 @@ class TestTerminal final : public Terminal {
 class TestFiles final : public LocalFiles {
  public:
   IoResult<std::unique_ptr<HttpBodySource>> open(const std::string& path) override {
+    if (folders.contains(path)) return io_error(std::errc::is_a_directory);
     if (!files.contains(path)) return io_error(std::errc::no_such_file_or_directory);
     return std::make_unique<BytesSource>(files[path]);
   }
@@ -130,7 +135,36 @@ class TestFiles final : public LocalFiles {
     };
     return std::make_unique<Sink>(*this, path);
   }
+  IoResult<std::vector<LocalEntry>> walk(const std::string& path) override {
+    if (!folders.contains(path)) return io_error(std::errc::not_a_directory);
+    return folders[path];
+  }
+  // Everything that is made below is noted in `files` with the way it was made.
+  IoResult<std::unique_ptr<FolderSink>> create_folder(const std::string& path,
+                                                      const std::string&) override {
+    class Folder final : public FolderSink {
+     public:
+      Folder(TestFiles& all, std::string root) : all_(all), root_(std::move(root)) {}
+      IoResult<void> make_folder(const std::string& at) override {
+        all_.files[root_ + "/" + at] = "(folder)";
+        return {};
+      }
+      IoResult<std::unique_ptr<FileSink>> create(const std::string& at, std::uint32_t) override {
+        return all_.create(root_ + "/" + at, "");
+      }
+      IoResult<void> make_symlink(const std::string& at, const std::string& target) override {
+        all_.files[root_ + "/" + at] = "-> " + target;
+        return {};
+      }
+
+     private:
+      TestFiles& all_;
+      std::string root_;
+    };
+    return std::make_unique<Folder>(*this, path);
+  }
   std::map<std::string, std::string> files;
+  std::map<std::string, std::vector<LocalEntry>> folders;
 };
 
 class CliTest : public testing::Test {
@@ -290,6 +324,71 @@ TEST(CliText, PlacesAndTablesAreSafe) {
   EXPECT_EQ(columns({{"a", "b"}, {"long", "c"}}), "a     b\nlong  c\n");
   EXPECT_EQ(printable("a\x1b[31m"), "a?[31m");
   EXPECT_EQ(shown(boost::json::value{{"k", "v\n"}}, "k"), "v?");
+}
+
+TEST_F(CliTest, CpTakesAFolderWithAllThatIsInItAndNamesWhatItCannotTake) {
+  files_.folders["proj"] = {{"a", LocalType::kFolder, 0755},
+                            {"a/run.sh", LocalType::kFile, 0755},
+                            {"a/link", LocalType::kSymlink, 0777}};
+  files_.files["proj/a/run.sh"] = "echo";
+  http_.replies = {{.status = 404, .body = "{\"code\":\"not_found\",\"message\":\"no\"}"},
+                   {.status = 201, .body = "{}"},
+                   {.status = 409, .body = "{\"code\":\"already_exists\",\"message\":\"is\"}"},
+                   {.status = 201, .body = "{}"}};
+  EXPECT_EQ(run(copy(context_, "proj", "abc:/w", "")), kFailed);  // the symlink was left out
+  EXPECT_EQ(http_.requests,
+            (std::vector<std::string>{
+                "GET /space/v1/sandboxes/abc/files/stat?path=/w ",
+                "POST /space/v1/sandboxes/abc/directories?path=/w ",
+                "POST /space/v1/sandboxes/abc/directories?path=/w/a ",
+                "PUT /space/v1/sandboxes/abc/files?path=/w/a/run.sh&mode=755 echo"}));
+  EXPECT_NE(terminal_.stderr_text.find("a/link"), std::string::npos);
+  EXPECT_NE(terminal_.stderr_text.find("1 files, 2 folders"), std::string::npos);
+}
+
+TEST_F(CliTest, CpGivesAFolderOfASandboxNoWayOutOfTheLocalOne) {
+  const auto listing = [](const std::string& entries) {
+    return "{\"truncated\":false,\"entries\":[" + entries + "]}";
+  };
+  http_.replies = {
+      {.status = 400, .body = "{\"code\":\"is_directory\",\"message\":\"m\"}"},
+      {.status = 200,
+       .body = listing("{\"name\":\"link\",\"type\":\"symlink\",\"symlink_target\":\"/etc\"},"
+                       "{\"name\":\"../../evil\",\"type\":\"file\",\"mode\":420},"
+                       "{\"name\":\"..\",\"type\":\"directory\"},"
+                       "{\"name\":\"f\",\"type\":\"file\",\"mode\":420}")},
+      {.status = 200, .body = "content"}};
+  EXPECT_EQ(run(copy(context_, "abc:/w", "out", "")), kFailed);
+  EXPECT_EQ(files_.files,
+            (std::map<std::string, std::string>{{"out/f", "content"}, {"out/link", "-> /etc"}}));
+  EXPECT_EQ(http_.requests.back(), "GET /space/v1/sandboxes/abc/files?path=/w/f ");
+}
+
+TEST_F(CliTest, EnvPrintsWhatTheOfficialSdksRead) {
+  EXPECT_EQ(run(env(context_)), kOk);
+  EXPECT_EQ(terminal_.stdout_text,
+            "export SPACE_URL='http://127.0.0.1:3000'\nexport SPACE_API_KEY='e2b_00'\n"
+            "export E2B_API_KEY='e2b_00'\nexport E2B_API_URL='http://127.0.0.1:3000'\n"
+            "export E2B_SANDBOX_URL='http://127.0.0.1:3000'\n");
+}
+
+TEST_F(CliTest, TopShowsEachSampleAndWhatCameSinceTheOneBefore) {
+  const auto status = [](int repairs) {
+    return "{\"workers\":[{\"id\":\"w1\",\"reachable\":true,\"sandboxes\":1}],\"running\":1,"
+           "\"paused\":0,\"node_api\":{\"admitted\":10,\"repairs\":" +
+           std::to_string(repairs) + ",\"refusals\":{\"stale\":" + std::to_string(repairs) + "}}}";
+  };
+  const std::string list = "{\"sandboxes\":[{\"id\":\"abc\",\"state\":\"running\"}]}";
+  http_.replies = {{.status = 200, .body = status(1)},
+                   {.status = 200, .body = list},
+                   {.status = 200, .body = status(3)},
+                   {.status = 200, .body = list}};
+  timer_.fires = true;
+  EXPECT_EQ(run(top(context_, TopOptions{.interval = std::chrono::milliseconds(1), .samples = 2})),
+            kOk);
+  EXPECT_NE(terminal_.stdout_text.find("repairs 1   "), std::string::npos);
+  EXPECT_NE(terminal_.stdout_text.find("repairs 3 (+2)"), std::string::npos);
+  EXPECT_NE(terminal_.stdout_text.find("stale 3 (+2)"), std::string::npos);
 }
 
 }  // namespace

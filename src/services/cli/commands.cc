@@ -2,6 +2,7 @@
 
 #include <boost/json.hpp>
 
+#include "base/text.h"
 #include "services/cli/text.h"
 
 namespace space::cli {
@@ -57,12 +58,19 @@ std::string execution(const boost::json::value& route) {
 
 Task<int> env(Context& context) {
   const auto& endpoint = context.endpoint;
-  if (context.json) {
-    boost::json::object document{{"SPACE_URL", endpoint.url}, {"SPACE_API_KEY", endpoint.api_key}};
-    co_return print_json(context, document);
+  const std::vector<std::pair<std::string_view, const std::string*>> variables{
+      {"SPACE_URL", &endpoint.url},       {"SPACE_API_KEY", &endpoint.api_key},
+      {"E2B_API_KEY", &endpoint.api_key}, {"E2B_API_URL", &endpoint.url},
+      {"E2B_SANDBOX_URL", &endpoint.url},
+  };
+  boost::json::object document;
+  std::string script;
+  for (const auto& [name, value] : variables) {
+    document[name] = *value;
+    script += "export " + std::string(name) + "=" + shell_quoted(*value) + "\n";
   }
-  co_return print(context, "export SPACE_URL=" + shell_quoted(endpoint.url) +
-                               "\nexport SPACE_API_KEY=" + shell_quoted(endpoint.api_key) + "\n");
+  if (context.json) co_return print_json(context, document);
+  co_return print(context, script);
 }
 
 Task<int> create(Context& context, CreateOptions options) {
@@ -169,6 +177,21 @@ Task<int> route(Context& context, std::string sandbox) {
     }
   }
   co_return print(context, text + columns(rows));
+}
+
+Task<int> capability(Context& context, std::string sandbox, std::string operation) {
+  auto answer = co_await call(
+      context, "GET", sandbox_target(sandbox, "/capability?operation=" + percent_encode(operation)),
+      nullptr);
+  if (!answer) co_return report(context, answer.error());
+  if (context.json) co_return print_json(context, answer->body);
+  std::vector<std::vector<std::string>> rows;
+  if (answer->body.is_object()) {
+    for (const auto& claim : answer->body.get_object()) {
+      rows.push_back({printable(claim.key()), shown(answer->body, claim.key())});
+    }
+  }
+  co_return print(context, columns(rows));
 }
 
 }  // namespace space::cli
