@@ -216,13 +216,13 @@ const Json* JsonFields::take(std::string_view name) {
   return at == fields_->end() ? nullptr : &at->second;
 }
 
-void JsonFields::fail(std::string_view name, std::string_view problem) {
+void JsonFields::refuse(std::string_view name, std::string_view problem) {
   if (!error_) error_ = "field \"" + std::string(name) + "\" " + std::string(problem);
 }
 
 std::string JsonFields::required_text(std::string_view name) {
   auto value = text(name);
-  if (value.empty()) fail(name, "is needed and must be a string that is not empty");
+  if (value.empty()) refuse(name, "is needed and must be a string that is not empty");
   return value;
 }
 
@@ -230,7 +230,7 @@ std::string JsonFields::text(std::string_view name) {
   const auto* value = take(name);
   if (value == nullptr || value->is_null()) return {};
   if (const auto* string = value->string()) return *string;
-  fail(name, "must be a string");
+  refuse(name, "must be a string");
   return {};
 }
 
@@ -238,7 +238,7 @@ bool JsonFields::flag(std::string_view name) {
   const auto* value = take(name);
   if (value == nullptr || value->is_null()) return false;
   if (const auto* boolean = value->boolean()) return *boolean;
-  fail(name, "must be true or false");
+  refuse(name, "must be true or false");
   return false;
 }
 
@@ -248,7 +248,7 @@ std::optional<std::uint64_t> JsonFields::number(std::string_view name, std::uint
   if (value == nullptr || value->is_null()) return std::nullopt;
   const auto number = value->integer<std::uint64_t>();
   if (!number || *number < min || *number > max) {
-    fail(name, "must be an integer from " + std::to_string(min) + " to " + std::to_string(max));
+    refuse(name, "must be an integer from " + std::to_string(min) + " to " + std::to_string(max));
     return std::nullopt;
   }
   return number;
@@ -260,13 +260,13 @@ std::map<std::string, std::string> JsonFields::text_map(std::string_view name) {
   if (value == nullptr || value->is_null()) return out;
   const auto* object = value->object();
   if (object == nullptr) {
-    fail(name, "must be an object of strings");
+    refuse(name, "must be an object of strings");
     return out;
   }
   for (const auto& [key, item] : *object) {
     const auto* string = item.string();
     if (string == nullptr) {
-      fail(name, "must be an object of strings");
+      refuse(name, "must be an object of strings");
       return {};
     }
     out.emplace(key, *string);
@@ -280,13 +280,13 @@ std::vector<std::string> JsonFields::text_list(std::string_view name) {
   if (value == nullptr || value->is_null()) return out;
   const auto* array = value->array();
   if (array == nullptr) {
-    fail(name, "must be a list of strings");
+    refuse(name, "must be a list of strings");
     return out;
   }
   for (const auto& item : *array) {
     const auto* string = item.string();
     if (string == nullptr) {
-      fail(name, "must be a list of strings");
+      refuse(name, "must be a list of strings");
       return {};
     }
     out.push_back(*string);

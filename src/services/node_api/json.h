@@ -88,12 +88,13 @@ class JsonFields {
   std::map<std::string, std::string> text_map(std::string_view name);
   std::vector<std::string> text_list(std::string_view name);
 
+  // Names a field whose value is not acceptable; an earlier error stays.
+  void refuse(std::string_view name, std::string_view problem);
   // Null when all was well and no field is left over.
   std::optional<std::string> error();
 
  private:
   const Json* take(std::string_view name);
-  void fail(std::string_view name, std::string_view problem);
 
   const Json::Object* fields_ = nullptr;
   std::vector<std::string_view> names_;

@@ -1,8 +1,4 @@
 #pragma once
-#include <map>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "ports/http.h"
@@ -11,8 +7,6 @@
 
 namespace space::node_api {
 
-// The HTTP status of an outcome: one table for every route (docs/api.md).
-unsigned http_status(frame::Outcome outcome);
 // The JSON body of a failure: {"code", "message", "reason"?, "retry_after_ms"?}.
 Json failure_json(const Failure& failure);
 
@@ -26,23 +20,9 @@ class SpaceApi final : public HttpHandler {
   Task<void> handle(HttpExchange& exchange) override;
 
  private:
-  struct Call;
+  class Call;
   struct Entry;
   static const std::vector<Entry>& table();
-
-  Task<void> route(HttpExchange& exchange);
-  Task<void> fail(Call& call, Failure failure);
-  Task<void> answer(Call& call, unsigned status, Json body);
-  // The JSON object of the request's body; `{}` for none. Answers the request itself when it is no
-  // such.
-  Task<std::optional<Json>> parameters(Call& call);
-  // False after it has answered the request with the reader's error.
-  Task<bool> accepted(Call& call, JsonFields& fields);
-  template <class Request>
-  Task<void> sandbox_operation(Call& call, policy::Operation operation, Request request);
-  template <class Request>
-  Task<std::optional<Gateway::Answer>> guest_call(Call& call, policy::Operation operation,
-                                                  const Request& request);
 
   Task<void> health(Call& call);
   Task<void> status(Call& call);
@@ -66,8 +46,6 @@ class SpaceApi final : public HttpHandler {
   Task<void> list_processes(Call& call);
   Task<void> signal_process(Call& call);
   Task<void> process_input(Call& call);
-  Task<bool> upload(Call& call, Admission& admission);
-  Task<hop::ChannelEvent> outcome(Call& call, Admission& admission);
 
   Gateway& gateway_;
   Log& log_;
