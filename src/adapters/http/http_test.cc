@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/connect.hpp>
@@ -110,11 +111,12 @@ struct Fetched {
 
 class HttpTest : public ::testing::Test {
  public:
-  // Runs `test` against a server on a free port.
-  void run(Task<void> (*test)(HttpTest&)) {
-    const auto bound = server_.listen("127.0.0.1:0");
-    ASSERT_TRUE(bound);
+  // Runs `test` against a server, by default on a free port.
+  void run(Task<void> (*test)(HttpTest&), const std::string& address = "127.0.0.1:0") {
+    const auto bound = server_.listen(address);
+    ASSERT_TRUE(bound) << bound.error();
     port_ = *bound;
+    base_ = port_ == 0 ? address : "http://127.0.0.1:" + std::to_string(port_);
     EXPECT_EQ(loop_.run(all(test), [] {}), 0);
   }
   Task<int> all(Task<void> (*test)(HttpTest&)) {
@@ -129,7 +131,7 @@ class HttpTest : public ::testing::Test {
     Client client(loop_);
     HttpClientRequest request;
     request.method = std::move(method);
-    request.base = "http://127.0.0.1:" + std::to_string(port_);
+    request.base = base_;
     request.target = std::move(target);
     Fetched out;
     auto response = co_await client.send(std::move(request), body);
@@ -174,6 +176,7 @@ class HttpTest : public ::testing::Test {
   Handler handler_{loop_};
   Server server_{loop_, handler_, log_};
   std::uint16_t port_ = 0;
+  std::string base_;  // of the client's requests
 };
 
 TEST_F(HttpTest, C057_BodiesOfEverySizeComeBackSizedAndChunked) {
@@ -325,6 +328,20 @@ TEST_F(HttpTest, StopsWithRequestsUnderWay) {
     EXPECT_FALSE(std::get<0>(sent));
     co_await sleep_for(t.loop_, std::chrono::milliseconds(50));
   });
+}
+
+TEST_F(HttpTest, ServesAtAUnixSocketAndTakesNoOthersPlace) {
+  const auto path = ::testing::TempDir() + "http_test." + std::to_string(::getpid()) + ".sock";
+  run(
+      [](HttpTest& t) -> Task<void> {
+        const auto got = co_await t.fetch("GET", "/x");
+        EXPECT_EQ(got.status, 200U) << got.error;
+        EXPECT_EQ(got.body, "hello /x");
+        Server second(t.loop_, t.handler_, t.log_);
+        EXPECT_EQ(second.listen(t.base_).error(), std::errc::address_in_use);
+      },
+      "unix:" + path);
+  ::unlink(path.c_str());
 }
 
 TEST_F(HttpTest, TheClientRefusesBadInput) {

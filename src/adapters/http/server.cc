@@ -1,11 +1,16 @@
 #include "adapters/http/server.h"
 
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include <array>
+#include <boost/asio/basic_socket_acceptor.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/write.hpp>
 #include <cctype>
+#include <cstring>
 
 #include "adapters/http/beast_body.h"
 #include "adapters/http/head_check.h"
@@ -15,11 +20,14 @@
 namespace space::http {
 
 using net::ip::tcp;
+using Protocol = net::generic::stream_protocol;  // TCP or Unix
+using Socket = Protocol::socket;
 using Parser = beast::http::request_parser<beast::http::buffer_body>;
 
 namespace {
 
 constexpr std::size_t kReadBytes = 64U << 10;
+constexpr std::size_t kMaxUnixPath = sizeof(sockaddr_un::sun_path) - 1;
 // After an answer to a request that was not read whole, what still comes is read and dropped,
 // within these bounds, so that the client gets the answer and no reset in its place.
 constexpr BootClock::duration kLingerTime = std::chrono::seconds(2);
@@ -50,13 +58,13 @@ struct GoneWatch {
 struct Server::State {
   State(asio::Loop& l, HttpHandler& h, Log& g, Limits i)
       : loop(l), handler(h), log(g), limits(i), acceptor(l.context()), tasks(l) {}
-  Task<void> session(tcp::socket socket);
+  Task<void> session(Socket socket);
 
   asio::Loop& loop;
   HttpHandler& handler;
   Log& log;
   Limits limits;
-  tcp::acceptor acceptor;
+  net::basic_socket_acceptor<Protocol> acceptor;
   bool stopping = false;
   Notifier ended;
   TaskScope tasks;
@@ -67,7 +75,7 @@ namespace {
 // One client connection.
 class Session {
  public:
-  Session(asio::Loop& loop, HttpHandler& handler, const Server::Limits& limits, tcp::socket socket)
+  Session(asio::Loop& loop, HttpHandler& handler, const Server::Limits& limits, Socket socket)
       : loop_(loop), handler_(handler), limits_(limits), socket_(std::move(socket)) {}
   // Serves the next request. False when the connection is to be closed.
   Task<bool> serve();
@@ -83,7 +91,7 @@ class Session {
   asio::Loop& loop_;
   HttpHandler& handler_;
   const Server::Limits& limits_;
-  tcp::socket socket_;
+  Socket socket_;
   beast::flat_buffer buffer_;
 };
 
@@ -193,17 +201,16 @@ class Exchange final : public HttpExchange {
     if (!action || !parser_.is_done() || session_.buffer_.size() > 0) return;
     watch_ = std::make_shared<GoneWatch>();
     watch_->action = std::move(action);
-    session_.socket_.async_wait(
-        tcp::socket::wait_read,
-        [watch = watch_, &socket = session_.socket_](const boost::system::error_code& error) {
-          if (error || !watch->action) return;
-          char byte = 0;
-          const auto count = ::recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-          const bool more = count > 0 || (count < 0 && (errno == EAGAIN || errno == EINTR));
-          if (more) return;
-          auto once = std::exchange(watch->action, {});
-          once();
-        });
+    session_.socket_.async_wait(Socket::wait_read, [watch = watch_, &socket = session_.socket_](
+                                                       const boost::system::error_code& error) {
+      if (error || !watch->action) return;
+      char byte = 0;
+      const auto count = ::recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+      const bool more = count > 0 || (count < 0 && (errno == EAGAIN || errno == EINTR));
+      if (more) return;
+      auto once = std::exchange(watch->action, {});
+      once();
+    });
   }
 
   // Nothing is in the way of a next request on this connection.
@@ -224,7 +231,7 @@ class Exchange final : public HttpExchange {
 };
 
 Task<IoResult<void>> Session::write(std::array<net::const_buffer, 3> buffers) {
-  SocketDeadline<tcp::socket> deadline(loop_, socket_, limits_.idle_time);
+  SocketDeadline<Socket> deadline(loop_, socket_, limits_.idle_time);
   const auto [error, count] = co_await net::async_write(socket_, buffers, kAwait);
   if (error) co_return std::unexpected(deadline.explain(error));
   co_return IoResult<void>{};
@@ -232,7 +239,7 @@ Task<IoResult<void>> Session::write(std::array<net::const_buffer, 3> buffers) {
 
 Task<std::string> Session::read_head() {
   bool idle = buffer_.size() == 0;
-  auto deadline = std::make_unique<SocketDeadline<tcp::socket>>(
+  auto deadline = std::make_unique<SocketDeadline<Socket>>(
       loop_, socket_, idle ? limits_.idle_time : limits_.head_time);
   for (;;) {
     const auto data = buffer_.data();
@@ -268,7 +275,7 @@ Task<std::string> Session::read_head() {
     if (error) co_return std::string{};
     buffer_.commit(count);
     if (std::exchange(idle, false)) {
-      deadline = std::make_unique<SocketDeadline<tcp::socket>>(loop_, socket_, limits_.head_time);
+      deadline = std::make_unique<SocketDeadline<Socket>>(loop_, socket_, limits_.head_time);
     }
   }
 }
@@ -285,8 +292,8 @@ Task<void> Session::refuse(unsigned status, std::string_view code, std::string_v
 
 Task<void> Session::linger() {
   boost::system::error_code ignored;
-  socket_.shutdown(tcp::socket::shutdown_send, ignored);
-  SocketDeadline<tcp::socket> deadline(loop_, socket_, kLingerTime);
+  socket_.shutdown(Socket::shutdown_send, ignored);
+  SocketDeadline<Socket> deadline(loop_, socket_, kLingerTime);
   std::vector<std::byte> sink(kReadBytes);
   for (std::size_t dropped = 0; dropped < kLingerBytes;) {
     const auto [error, count] = co_await socket_.async_read_some(net::buffer(sink), kAwait);
@@ -361,9 +368,9 @@ Task<bool> Session::serve() {
 
 }  // namespace
 
-Task<void> Server::State::session(tcp::socket socket) {
+Task<void> Server::State::session(Socket socket) {
   boost::system::error_code ignored;
-  socket.set_option(tcp::no_delay(true), ignored);
+  socket.set_option(tcp::no_delay(true), ignored);  // a Unix socket has no such delay
   Session session(loop, handler, limits, std::move(socket));
   while (!stopping && co_await session.serve()) {
   }
@@ -377,20 +384,36 @@ Server::Server(asio::Loop& loop, HttpHandler& handler, Log& log, Limits limits)
 Server::~Server() = default;
 
 IoResult<std::uint16_t> Server::listen(const std::string& address) {
+  auto& acceptor = state_->acceptor;
+  const auto listen_at = [&](const Protocol::endpoint& endpoint) {
+    boost::system::error_code error;
+    acceptor.open(endpoint.protocol(), error);
+    if (!error) acceptor.set_option(net::socket_base::reuse_address(true), error);
+    if (!error) acceptor.bind(endpoint, error);
+    if (!error) acceptor.listen(net::socket_base::max_listen_connections, error);
+    return error;
+  };
+  if (address.starts_with("unix:")) {
+    const auto path = address.substr(5);
+    if (path.empty() || path.size() > kMaxUnixPath) return io_error(std::errc::invalid_argument);
+    if (const auto error = listen_at(net::local::stream_protocol::endpoint(path))) {
+      return std::unexpected(std::error_code(error));
+    }
+    return std::uint16_t{0};
+  }
   const auto colon = address.rfind(':');
   if (colon == std::string::npos) return io_error(std::errc::invalid_argument);
   boost::system::error_code error;
   const auto host = net::ip::make_address(address.substr(0, colon), error);
   const auto port = parse_decimal(address.substr(colon + 1));
   if (error || !port || *port > UINT16_MAX) return io_error(std::errc::invalid_argument);
-  const tcp::endpoint endpoint(host, static_cast<std::uint16_t>(*port));
-  auto& acceptor = state_->acceptor;
-  acceptor.open(endpoint.protocol(), error);
-  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
-  if (!error) acceptor.bind(endpoint, error);
-  if (!error) acceptor.listen(net::socket_base::max_listen_connections, error);
+  error = listen_at(tcp::endpoint(host, static_cast<std::uint16_t>(*port)));
   if (error) return std::unexpected(std::error_code(error));
-  return acceptor.local_endpoint(error).port();
+  const auto bound = acceptor.local_endpoint(error);
+  tcp::endpoint local;
+  local.resize(bound.size());
+  std::memcpy(local.data(), bound.data(), bound.size());
+  return local.port();
 }
 
 Task<void> Server::run() {

@@ -11,9 +11,9 @@
 
 namespace space::http {
 
-// HTTP/1.1 over TCP. Strict: head_check.h, HTTP/1.1 only, origin-form targets only; the connection
-// is closed after any malformed request, and at each time limit. Keep-alive and pipelining, one
-// request at a time per connection.
+// HTTP/1.1 over TCP or a Unix socket. Strict: head_check.h, HTTP/1.1 only, origin-form targets
+// only; the connection is closed after any malformed request, and at each time limit. Keep-alive
+// and pipelining, one request at a time per connection.
 class Server {
  public:
   struct Limits {
@@ -28,7 +28,8 @@ class Server {
   Server(asio::Loop& loop, HttpHandler& handler, Log& log, Limits limits);
   ~Server();
 
-  // Binds "HOST:PORT" (an IP address; port 0: any free one). The port in use.
+  // Binds "HOST:PORT" (an IP address; port 0: any free one) or "unix:PATH" (where nothing is yet;
+  // the umask decides who may connect). The port in use, 0 for a Unix socket.
   IoResult<std::uint16_t> listen(const std::string& address);
   // Serves until `close`.
   Task<void> run();
