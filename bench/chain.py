@@ -1,9 +1,11 @@
-"""The whole request path against two yardsticks: a 4 KiB file is read
+"""A 4 KiB file read through the whole request path, against plain HTTP and three nginx hops.
+
   chain   through node-api, sbx-manager, spaced-host and spaced-guest, into a sandbox
   plain   from the agent's own read function behind plain HTTP on a Unix socket, in an equal sandbox
   nginx3  from the same as `plain`, through three chained nginx proxies
-by one load generator, at 1, 16 and 64 concurrent requests, with the servers pinned to one CPU and the
-generator to another, and unpinned. The variants alternate within each round.
+
+One load generator measures each at 1, 16 and 64 concurrent requests, with the servers pinned to one CPU and
+the generator to another, and unpinned. The variants alternate within each round.
 """
 
 import argparse
@@ -16,7 +18,7 @@ import subprocess
 import tempfile
 
 import harness
-from harness import PROGRAMS, median, say
+from harness import PROGRAMS, median, own_platform, say
 
 FILE_BYTES = 4096
 FILE = "/home/user/bench.bin"
@@ -76,10 +78,10 @@ def start_chain(platform, content):
     return Variant("chain", "tcp:127.0.0.1:%d" % platform.port,
                    "/space/v1/sandboxes/%s/files?path=%s" % (sandbox.id, FILE),
                    [("X-API-KEY", platform.key)],
-                   {"node-api": [platform.part("space-node-api")],
-                    "sbx-manager": [platform.part("sbx-manager")],
+                   {"node-api": [platform.pid("space-node-api")],
+                    "sbx-manager": [platform.pid("sbx-manager")],
                     "spaced-host": [sandbox.bridge], "spaced-guest": [sandbox.agent],
-                    "control": [platform.part("space-control")]})
+                    "control": [platform.pid("space-control")]})
 
 
 def start_plain(platform, content):
@@ -103,7 +105,7 @@ def find_nginx():
 
 def start_nginx(stack, folder, plain):
     nginx = find_nginx()
-    port = harness.free_port()
+    port = own_platform.free_port()
     upstream = plain.address.removeprefix("unix:")
     servers = {}
     for hop in (3, 2, 1):

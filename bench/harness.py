@@ -9,18 +9,19 @@ import http.client
 import json
 import os
 import secrets
-import shutil
 import signal
-import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
+import tomllib
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-BUILD = os.path.abspath(os.environ.get("SPACE_BUILD", os.path.join(ROOT, "build/release")))
-PROGRAMS = os.path.join(BUILD, "bench")
+os.environ.setdefault("SPACE_BUILD", os.path.join(ROOT, "build/release"))
+sys.path.insert(0, os.path.join(ROOT, "tests/support"))
+import own_platform  # noqa: E402
+
+PROGRAMS = os.path.join(own_platform.BUILD, "bench")
 SERVER_CPU, CLIENT_CPU = 1, 0  # when pinned
 
 
@@ -28,12 +29,6 @@ def say(text):
     """Progress, for people: stdout is for the result alone."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def wait_until(condition, what, cap=60):
@@ -97,55 +92,32 @@ def memory_kib(pid):
 
 # ---- the platform ----
 
-class Platform:
+class Platform(own_platform.Platform):
     """A platform of one worker in a data folder of its own. As a context manager it leaves nothing behind."""
 
     def __init__(self, max_sandboxes=64):
         if os.geteuid() != 0:
             say("this benchmark starts a platform: it needs root")
             raise SystemExit(77)
-        self.data = tempfile.mkdtemp(prefix="space-bench-")
-        os.chmod(self.data, 0o711)
-        self.port = free_port()
-        self.worker = "bench-" + secrets.token_hex(3)
-        self.environment = {"PATH": os.environ["PATH"], "HOME": self.data, "SPACE_DATA": self.data,
-                            "LANG": "C.UTF-8"}
-        # Other uids than the defaults, so that a platform of this machine is not in the way.
-        with open(os.path.join(self.data, "space.toml"), "w") as f:
-            f.write('[node_api]\nlisten = "127.0.0.1:%d"\nuid = 64401\nholder = "%s"\n'
-                    '[workers]\nbridge_uid = 64500\n'
-                    '[[worker]]\nid = "%s"\nfirst_uid = 2013265920\nmax_sandboxes = %d\n'
-                    % (self.port, secrets.token_hex(32), self.worker, max_sandboxes))
+        super().__init__(["bench-" + secrets.token_hex(3)], max_sandboxes)
 
     def __enter__(self):
         say("starting a platform in " + self.data)
         try:
-            self.space("up", "--json")
-            self.key = next(line.split("=", 1)[1].strip("'\"") for line in self.space("env").decode().split()
-                            if line.startswith("SPACE_API_KEY="))
+            self.start()
+            with open(os.path.join(self.data, "cli.toml"), "rb") as f:
+                self.key = tomllib.load(f)["api_key"]
         except BaseException:
-            self.__exit__(None, None, None)
+            self.stop()
             raise
         return self
 
     def __exit__(self, *_):
-        with contextlib.suppress(RuntimeError, subprocess.TimeoutExpired):
-            self.space("down")
-        if os.path.exists(os.path.join(self.data, "run/supervise.json")):
-            say("the platform did not stop; its folder stays: " + self.data)
-        else:
-            shutil.rmtree(self.data, ignore_errors=True)
+        self.stop()
 
-    def space(self, *arguments):
-        result = subprocess.run([os.path.join(BUILD, "bin/space"), *arguments], env=self.environment,
-                                stdin=subprocess.DEVNULL, capture_output=True, timeout=300, check=False)
-        if result.returncode != 0:
-            raise RuntimeError("space %s: %s" % (" ".join(arguments), result.stderr.decode(errors="replace")))
-        return result.stdout
-
-    def part(self, name):
-        with open(os.path.join(self.data, "run/supervise.json")) as f:
-            return next(p["pid"] for p in json.load(f)["parts"] if p["name"].startswith(name))
+    def pid(self, part):
+        """Of the first part whose name begins so."""
+        return next(p["pid"] for p in self.state()["parts"] if p["name"].startswith(part))
 
     def connect(self):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
@@ -173,7 +145,7 @@ class Sandbox:
 
     def __init__(self, platform, **parameters):
         self.platform = platform
-        manager = platform.part("sbx-manager")
+        manager = platform.pid("sbx-manager")
         before = self.bridges(manager)
         parameters = {"template": "host", "timeout_s": 7200, **parameters}
         self.id = platform.call("POST", "sandboxes", parameters)["id"]

@@ -27,7 +27,7 @@ def free_port():
 class Platform:
     """One platform in a temporary folder; `stop` leaves nothing running."""
 
-    def __init__(self):
+    def __init__(self, workers=(W1, W2), max_sandboxes=16):
         self.data = tempfile.mkdtemp(prefix="space-product-")
         os.chmod(self.data, 0o711)
         self.port = free_port()
@@ -37,12 +37,11 @@ class Platform:
         }
         # Other uids than the defaults, for the same reason.
         with open(os.path.join(self.data, "space.toml"), "w") as f:
-            f.write(
-                '[node_api]\nlisten = "127.0.0.1:%d"\nuid = 64201\nholder = "%s"\n'
-                '[workers]\nbridge_uid = 64300\n'
-                '[[worker]]\nid = "%s"\nfirst_uid = 1610612736\nmax_sandboxes = 16\n'
-                '[[worker]]\nid = "%s"\nfirst_uid = 1879048192\nmax_sandboxes = 16\n'
-                % (self.port, secrets.token_hex(32), W1, W2))
+            f.write('[node_api]\nlisten = "127.0.0.1:%d"\nuid = 64201\nholder = "%s"\n'
+                    '[workers]\nbridge_uid = 64300\n' % (self.port, secrets.token_hex(32)))
+            for number, worker in enumerate(workers):
+                f.write('[[worker]]\nid = "%s"\nfirst_uid = %d\nmax_sandboxes = %d\n'
+                        % (worker, 0x60000000 + number * 0x10000000, max_sandboxes))
 
     def space(self, *arguments, stdin=None, timeout=120):
         return subprocess.run([SPACE, *arguments], env=self.environment, input=stdin,
