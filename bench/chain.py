@@ -274,8 +274,7 @@ def main():
     document, text = report(samples, options)
     document = {"benchmark": "chain", "machine": machine, "rounds": options.rounds, "seconds": options.seconds,
                 "request_bytes": size, "quick": options.quick, **document}
-    harness.print_result(options.json, document, "%s, %d CPUs, Linux %s, %s\n%s" % (
-        machine["cpu"], machine["cpus"], machine["kernel"], machine["commit"], text))
+    harness.print_result(options.json, document, harness.heading(machine) + text)
 
 
 if __name__ == "__main__":

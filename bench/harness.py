@@ -249,5 +249,10 @@ def machine():
             "load_average": list(os.getloadavg()), "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
 
 
+def heading(of):
+    return "%s, %d CPUs, Linux %s, commit %s, load average %.1f\n" % (
+        of["cpu"], of["cpus"], of["kernel"], of["commit"], of["load_average"][0])
+
+
 def print_result(as_json, document, text):
     sys.stdout.write(json.dumps(document, indent=1) + "\n" if as_json else text)
