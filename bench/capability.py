@@ -10,7 +10,6 @@
 CPU time of one thread, each in turn within a round.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -24,10 +23,7 @@ SEEN_TARGET_NS, NEW_TARGET = 1000, 1.05  # DESIGN 8
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="./dev bench capability", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
-    parser.add_argument("--quick", action="store_true", help="only see that it works: no figure judged")
+    parser = harness.parser("capability", __doc__)
     parser.add_argument("--rounds", type=int, default=101)
     options = parser.parse_args()
     result = subprocess.run([os.path.join(harness.PROGRAMS, "bench-capability"), "--rounds",
@@ -37,7 +33,7 @@ def main():
     figures = {name: {"median": median([r[name] for r in rounds]), "min": min(r[name] for r in rounds),
                       "p90": percentile([r[name] for r in rounds], 90)} for name, _ in NAMES}
     ratio = median([r["new_ns"] / r["libsodium_ns"] for r in rounds])
-    machine = harness.machine()
+    machine = harness.start(options)
     document = {"benchmark": "capability", "machine": machine, **measured, "figures": figures,
                 "new_to_libsodium": ratio, "targets": {"seen_ns": SEEN_TARGET_NS, "new_to_libsodium": NEW_TARGET}}
 

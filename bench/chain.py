@@ -8,7 +8,6 @@ One load generator measures each at 1, 16 and 64 concurrent requests, with the s
 the generator to another, and unpinned. The variants alternate within each round.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -214,10 +213,7 @@ def report(samples, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="./dev bench chain", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
-    parser.add_argument("--quick", action="store_true", help="only see that it works: few requests, no figure judged")
+    parser = harness.parser("chain", __doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.5, help="of each point, measured")
     parser.add_argument("--warm-up", type=float, default=0.3, help="seconds before that")
@@ -239,7 +235,7 @@ def main():
         say("no nginx: its variant is left out")
         options.variants.remove("nginx3")
 
-    machine = harness.machine()
+    machine = harness.start(options)
     content = secrets.token_bytes(FILE_BYTES)
     samples = {}
     with contextlib.ExitStack() as stack:

@@ -10,7 +10,6 @@ Phases are told apart by the log of the control plane and of the manager (1 ms):
   output    the command's request until the first byte of its output
 """
 
-import argparse
 import base64
 import contextlib
 import datetime
@@ -68,16 +67,13 @@ def marks_of_logs(platform, sandboxes):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="./dev bench create", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
-    parser.add_argument("--quick", action="store_true", help="only see that it works: no figure judged")
+    parser = harness.parser("create", __doc__)
     parser.add_argument("-n", type=int, default=50, help="sandboxes")
     parser.add_argument("--template", default="host")
     options = parser.parse_args()
     if options.quick:
         options.n = 3
-    machine = harness.machine()
+    machine = harness.start(options)
     times = {}
     with harness.Platform() as platform:
         machine["runtime"] = platform.call("GET", "status")["workers"][0]["runtime"]

@@ -4,7 +4,6 @@ RSS counts pages shared between processes in each of them, PSS divides them by t
 of one process alone. MemAvailable tells what the whole machine lost, kernel memory included.
 """
 
-import argparse
 import time
 
 import harness
@@ -31,16 +30,13 @@ def mean(values):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="./dev bench density", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
-    parser.add_argument("--quick", action="store_true", help="only see that it works: no figure judged")
+    parser = harness.parser("density", __doc__)
     parser.add_argument("-n", type=int, default=40, help="sandboxes")
     parser.add_argument("--template", default="host")
     options = parser.parse_args()
     if options.quick:
         options.n = 3
-    machine = harness.machine()
+    machine = harness.start(options)
     with harness.Platform(max_sandboxes=options.n + 1) as platform:
         harness.Sandbox(platform, template=options.template)  # the first pays for what all share
         parts = {name: platform.pid(name) for name in PARTS}
