@@ -27,14 +27,14 @@ constexpr int kMaxLinks = 40;  // followed, as the kernel does
 constexpr mode_t kPermissions = 07777;
 
 struct Place {
-  Accounts accounts;
+  std::shared_ptr<const Accounts> accounts;
   User user;
   std::string path;  // absolute
 };
 
-GuestResult<Place> locate(const std::string& path, const std::string& user_name) {
-  Accounts accounts;
-  SPACE_TRY(auto user, accounts.find(user_name));
+GuestResult<Place> locate(std::shared_ptr<const Accounts> accounts, const std::string& path,
+                          const std::string& user_name) {
+  SPACE_TRY(auto user, accounts->find(user_name));
   auto absolute = absolute_path(path, user);
   return Place{std::move(accounts), std::move(user), std::move(absolute)};
 }
@@ -171,7 +171,7 @@ class Writer final : public GuestFileWriter {
       return failed(errno, place_.path);
     }
     named_ = false;
-    auto entry = entry_at(folder_.get(), name.c_str(), place_.path, place_.accounts);
+    auto entry = entry_at(folder_.get(), name.c_str(), place_.path, *place_.accounts);
     if (!entry) return failed(errno, place_.path);
     return *std::move(entry);
   }
@@ -281,7 +281,7 @@ class Lister {
 
 GuestResult<std::unique_ptr<GuestFileReader>> LinuxFiles::open(std::string path, std::string user,
                                                                std::uint64_t offset) {
-  SPACE_TRY(const auto place, locate(path, user));
+  SPACE_TRY(const auto place, locate(accounts_.get(), path, user));
   const ActingAs acting(place.user);
   if (!acting.ok()) return no_rights(place);
   // Non-blocking, so that opening a FIFO does not wait for its other end.
@@ -299,7 +299,7 @@ GuestResult<std::unique_ptr<GuestFileReader>> LinuxFiles::open(std::string path,
 
 GuestResult<std::unique_ptr<GuestFileWriter>> LinuxFiles::create(
     std::string path, std::string user, std::optional<std::uint32_t> mode) {
-  SPACE_TRY(auto place, locate(path, user));
+  SPACE_TRY(auto place, locate(accounts_.get(), path, user));
   if (mode && (*mode & ~kPermissions) != 0) return failed(EINVAL, place.path);
   std::optional<struct stat> existing;
   Descriptor folder;
@@ -368,28 +368,28 @@ GuestResult<std::unique_ptr<GuestFileWriter>> LinuxFiles::create(
 }
 
 GuestResult<FileEntry> LinuxFiles::stat(std::string path, std::string user) {
-  SPACE_TRY(const auto place, locate(path, user));
+  SPACE_TRY(const auto place, locate(accounts_.get(), path, user));
   const ActingAs acting(place.user);
   if (!acting.ok()) return no_rights(place);
-  return entry_of(place.path, place.accounts);
+  return entry_of(place.path, *place.accounts);
 }
 
 GuestResult<wire::FileListResult> LinuxFiles::list(std::string path, std::string user,
                                                    std::uint32_t depth) {
-  SPACE_TRY(const auto place, locate(path, user));
+  SPACE_TRY(const auto place, locate(accounts_.get(), path, user));
   const ActingAs acting(place.user);
   if (!acting.ok()) return no_rights(place);
   // The path itself must be readable; below it, what cannot be read is left out.
   const Descriptor folder(::open(place.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder) return failed(errno, place.path);
-  Lister lister(place.accounts);
+  Lister lister(*place.accounts);
   lister.result.truncated = !lister.add(place.path, depth);
   return std::move(lister.result);
 }
 
 Task<GuestResult<void>> LinuxFiles::remove(std::string path, std::string user,
                                            std::function<bool()> wanted) {
-  const auto place = locate(path, user);
+  const auto place = locate(accounts_.get(), path, user);
   if (!place) co_return std::unexpected(place.error());
   const auto name = name_of(place->path);
   if (name == "/" || name == "." || name == "..") co_return failed(EINVAL, place->path);
@@ -419,12 +419,12 @@ Task<GuestResult<void>> LinuxFiles::remove(std::string path, std::string user,
 }
 
 GuestResult<FileEntry> LinuxFiles::make_dir(std::string path, std::string user) {
-  SPACE_TRY(const auto place, locate(path, user));
+  SPACE_TRY(const auto place, locate(accounts_.get(), path, user));
   const ActingAs acting(place.user);
   if (!acting.ok()) return no_rights(place);
   SPACE_TRY(const bool made, make_dirs(place.path));
   if (!made) return failed(EEXIST, place.path);
-  return entry_of(place.path, place.accounts);
+  return entry_of(place.path, *place.accounts);
 }
 
 }  // namespace space::guest_linux

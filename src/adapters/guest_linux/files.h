@@ -1,11 +1,13 @@
 #pragma once
+#include "adapters/guest_linux/users.h"
 #include "ports/clock.h"
 #include "ports/entropy.h"
 #include "ports/guest.h"
 
 namespace space::guest_linux {
 
-// The files of this machine. Accounts are read anew at each call, since processes may change them.
+// The files of this machine, with its accounts as they are at each call, since processes may change
+// them.
 // The process must be root, with its file-system rights, to act for others. New content has no name
 // until its commit, so that neither a crash nor a pause leaves litter (C058); other hard links and
 // extended attributes of a replaced file are lost.
@@ -27,6 +29,7 @@ class LinuxFiles final : public GuestFiles {
  private:
   Timer& timer_;
   Entropy& entropy_;
+  CurrentAccounts accounts_;
 };
 
 }  // namespace space::guest_linux

@@ -566,5 +566,23 @@ TEST(Accounts, AreReadAsTheyAreWritten) {
   EXPECT_EQ(guest_linux::absolute_path("/", *user), "/");
 }
 
+TEST(Accounts, AreThoseOfTheFilesAsTheyAreNow) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("accounts-" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const auto passwd = folder / "passwd";
+  guest_linux::CurrentAccounts accounts(passwd, folder / "group");
+  EXPECT_EQ(accounts.get()->find("")->name, "root");
+  // Written in place, at one length, within one tick of the clock: still seen.
+  for (int id = 1000; id < 1050; ++id) {
+    std::ofstream(passwd) << "user:x:" << id << ":100::/home/user:/bin/sh\n";
+    EXPECT_EQ(accounts.get()->find("")->uid, static_cast<uid_t>(id));
+  }
+  // Unchanged for long: parsed once.
+  guest_linux::CurrentAccounts machine;
+  EXPECT_EQ(machine.get(), machine.get());
+  std::filesystem::remove_all(folder);
+}
+
 }  // namespace
 }  // namespace space::guest

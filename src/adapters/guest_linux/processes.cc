@@ -320,8 +320,7 @@ void LinuxProcesses::reap() {
 }
 
 GuestResult<std::unique_ptr<GuestProcess>> LinuxProcesses::start(wire::ProcessSpec spec) {
-  const Accounts accounts;
-  SPACE_TRY(auto user, accounts.find(spec.user));
+  SPACE_TRY(auto user, accounts_.get()->find(spec.user));
   std::map<std::string, std::string> environment = std::move(spec.envs);
   environment.emplace("PATH", kPath);
   environment.emplace("HOME", user.home);

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "adapters/asio/loop.h"
+#include "adapters/guest_linux/users.h"
 #include "ports/guest.h"
 
 namespace space::guest_linux {
@@ -28,6 +29,7 @@ class LinuxProcesses final : public GuestProcesses {
   asio::Loop& loop_;
   boost::asio::signal_set children_;
   rlimit files_{};
+  CurrentAccounts accounts_;
   std::map<pid_t, std::weak_ptr<Tree>> keepers_;
 };
 

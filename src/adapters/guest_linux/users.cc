@@ -3,11 +3,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/fsuid.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+
+#include "base/check.h"
 #include "base/text.h"
 
 namespace space::guest_linux {
@@ -17,10 +23,12 @@ using wire::hop::Outcome;
 namespace {
 
 constexpr std::size_t kMaxAccountsBytes = 1 << 20;
+// Two changes of a file within one tick of the kernel's clock leave one stamp.
+constexpr time_t kStampSettles = 2;  // seconds
 
-std::string read_small_file(const char* path) {
+std::string read_small_file(const std::string& path) {
   std::string text;
-  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return text;
   char buffer[4096];
   while (text.size() < kMaxAccountsBytes) {
@@ -48,14 +56,23 @@ std::optional<std::uint32_t> parse_id(std::string_view text) {
   return static_cast<std::uint32_t>(*number);
 }
 
+FileStamp stamp_of(const std::string& path) {
+  struct stat info{};
+  if (::stat(path.c_str(), &info) != 0) return {};
+  return {info.st_dev,          info.st_ino,         info.st_size,        info.st_mtim.tv_sec,
+          info.st_mtim.tv_nsec, info.st_ctim.tv_sec, info.st_ctim.tv_nsec};
+}
+
 // setgroups of this thread alone, as setfsuid is.
 bool set_thread_groups(const std::vector<gid_t>& groups) {
   return ::syscall(SYS_setgroups, groups.size(), groups.data()) == 0;
 }
 
-}  // namespace
+// Of this thread, for files: an invalid id changes nothing and tells the present one.
+uid_t effective_uid() { return static_cast<uid_t>(::setfsuid(static_cast<uid_t>(-1))); }
+gid_t effective_gid() { return static_cast<gid_t>(::setfsgid(static_cast<gid_t>(-1))); }
 
-Accounts::Accounts() : Accounts(read_small_file("/etc/passwd"), read_small_file("/etc/group")) {}
+}  // namespace
 
 Accounts::Accounts(std::string_view passwd, std::string_view group) {
   for (const auto line : split(passwd, '\n')) {
@@ -102,6 +119,16 @@ std::string Accounts::group_name(gid_t gid) const {
   return at == group_names_.end() ? std::to_string(gid) : at->second;
 }
 
+std::shared_ptr<const Accounts> CurrentAccounts::get() {
+  const std::pair stamps{stamp_of(passwd_), stamp_of(group_)};
+  if (accounts_ && stamps == parsed_at_) return accounts_;
+  auto parsed = std::make_shared<const Accounts>(read_small_file(passwd_), read_small_file(group_));
+  const auto newest = std::max(stamps.first.changed_s, stamps.second.changed_s);
+  accounts_ = ::time(nullptr) - newest >= kStampSettles ? parsed : nullptr;
+  parsed_at_ = stamps;
+  return parsed;
+}
+
 std::string absolute_path(const std::string& path, const User& user) {
   std::string whole;
   if (path == "~" || path.starts_with("~/")) {
@@ -119,26 +146,42 @@ std::string absolute_path(const std::string& path, const User& user) {
   return result;
 }
 
-ActingAs::ActingAs(const User& user) : old_groups_(64) {
-  // An invalid id changes nothing and tells the present one.
-  old_uid_ = static_cast<uid_t>(::setfsuid(static_cast<uid_t>(-1)));
-  old_gid_ = static_cast<gid_t>(::setfsgid(static_cast<gid_t>(-1)));
-  const int count = ::getgroups(0, nullptr);
-  old_groups_.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
-  if (count > 0 && ::getgroups(count, old_groups_.data()) != count) return;
+struct ActingAs::Rights {
+  uid_t uid;
+  gid_t gid;
+  std::vector<gid_t> groups;
+};
+
+// What the process started with, as the kernel tells it; a thread that cannot tell acts for nobody.
+const ActingAs::Rights& ActingAs::own() {
+  static const Rights rights = [] {
+    Rights started{effective_uid(), effective_gid(), {}};
+    started.groups.resize(NGROUPS_MAX);
+    const int count = ::getgroups(NGROUPS_MAX, started.groups.data());
+    SPACE_ASSERT(count >= 0);
+    started.groups.resize(static_cast<std::size_t>(count));
+    return started;
+  }();
+  return rights;
+}
+
+ActingAs::ActingAs(const User& user)
+    : other_uid_(user.uid != own().uid),
+      other_gid_(user.gid != own().gid),
+      other_groups_(user.groups != own().groups) {
   // Groups and gid first: they need the privileges that giving up the uid takes away.
-  const bool has_groups = set_thread_groups(user.groups);
-  ::setfsgid(user.gid);
-  ::setfsuid(user.uid);
-  ok_ = has_groups && static_cast<uid_t>(::setfsuid(static_cast<uid_t>(-1))) == user.uid &&
-        static_cast<gid_t>(::setfsgid(static_cast<gid_t>(-1))) == user.gid;
+  ok_ = !other_groups_ || set_thread_groups(user.groups);
+  if (other_gid_) ::setfsgid(user.gid);
+  if (other_uid_) ::setfsuid(user.uid);
+  ok_ = ok_ && (!other_uid_ || effective_uid() == user.uid) &&
+        (!other_gid_ || effective_gid() == user.gid);
 }
 
 ActingAs::~ActingAs() {
   const int error = errno;
-  ::setfsuid(old_uid_);
-  ::setfsgid(old_gid_);
-  set_thread_groups(old_groups_);
+  if (other_uid_) ::setfsuid(own().uid);
+  if (other_gid_) ::setfsgid(own().gid);
+  if (other_groups_) set_thread_groups(own().groups);
   errno = error;
 }
 

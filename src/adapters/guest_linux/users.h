@@ -1,10 +1,13 @@
 #pragma once
 #include <sys/types.h>
 
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ports/guest.h"
@@ -20,12 +23,10 @@ struct User {
   std::string shell;
 };
 
-// The accounts of this machine, read from /etc/passwd and /etc/group at construction, without the
-// name service switch (a static program has none). Lines that are no entries are skipped.
+// The accounts that two files tell of, without the name service switch (a static program has none).
+// Lines that are no entries are skipped.
 class Accounts {
  public:
-  Accounts();
-  // Of given file contents.
   Accounts(std::string_view passwd, std::string_view group);
 
   // By name; empty: "user" where it exists, else "root". root exists even without an entry.
@@ -40,12 +41,37 @@ class Accounts {
   std::map<gid_t, std::string> group_names_;
 };
 
+// What differs when a file was changed or replaced. All zero for none.
+struct FileStamp {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  std::int64_t size = 0;
+  std::int64_t modified_s = 0, modified_ns = 0;
+  std::int64_t changed_s = 0, changed_ns = 0;
+  friend bool operator==(const FileStamp&, const FileStamp&) = default;
+};
+
+// The accounts as the two files are at each call; parsed again only when one of them has changed.
+class CurrentAccounts {
+ public:
+  explicit CurrentAccounts(std::string passwd = "/etc/passwd", std::string group = "/etc/group")
+      : passwd_(std::move(passwd)), group_(std::move(group)) {}
+  std::shared_ptr<const Accounts> get();
+
+ private:
+  std::string passwd_;
+  std::string group_;
+  std::shared_ptr<const Accounts> accounts_;  // null: to be parsed at the next call
+  std::pair<FileStamp, FileStamp> parsed_at_;
+};
+
 // `path` as an absolute one: relative to the home, "~" and "~/" expanded. Neither links nor ".."
 // are resolved; repeated and trailing slashes go.
 std::string absolute_path(const std::string& path, const User& user);
 
 // While it lives, this thread's file-system rights are those of the user (file-system uid, gid and
-// supplementary groups). Not across a suspension: the rights belong to the thread.
+// supplementary groups); afterwards those that the process started with. Not across a suspension,
+// not nested: the rights belong to the thread. Nothing else in the process changes them.
 class ActingAs {
  public:
   explicit ActingAs(const User& user);
@@ -56,10 +82,13 @@ class ActingAs {
   bool ok() const { return ok_; }
 
  private:
-  std::vector<gid_t> old_groups_;
-  uid_t old_uid_;
-  gid_t old_gid_;
-  bool ok_ = false;
+  struct Rights;
+  static const Rights& own();
+
+  bool other_uid_;
+  bool other_gid_;
+  bool other_groups_;
+  bool ok_;
 };
 
 // The failure that an errno stands for.
