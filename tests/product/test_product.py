@@ -7,6 +7,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -177,6 +178,68 @@ class CommandLine(PlatformTest):
             self.assertFalse(os.path.exists(os.path.join(folder, "none")))
         self.run_space("cp", "-", sandbox + ":/tmp/piped", stdin=b"from a pipe")
         self.assertEqual(self.out("cat", sandbox, "/tmp/piped"), "from a pipe")
+
+    def test_folders_go_both_ways_with_modes_and_no_way_out(self):
+        sandbox = self.create()
+        with tempfile.TemporaryDirectory() as folder:
+            project = os.path.join(folder, "project")
+            os.makedirs(os.path.join(project, "deep/er"))
+            os.mkdir(os.path.join(project, "empty"))
+            for name, content in [("deep/er/data", os.urandom(300_000)), ("a b ü", b"odd"), ("none", b"")]:
+                with open(os.path.join(project, name), "wb") as f:
+                    f.write(content)
+            with open(os.path.join(project, "run.sh"), "w") as f:
+                f.write("#!/bin/sh\necho ran\n")
+            os.chmod(os.path.join(project, "run.sh"), 0o755)
+            self.run_space("cp", project, sandbox + ":/tmp/there")
+            self.assertEqual(self.out("exec", sandbox, "--", "/tmp/there/run.sh"), "ran\n")
+            self.run_space("cp", project, sandbox + ":/tmp/there")  # a folder that is there: inside it
+            self.assertEqual(self.out("exec", sandbox, "--", "/tmp/there/project/run.sh"), "ran\n")
+            self.run_space("exec", sandbox, "--", "rm", "-r", "/tmp/there/project")
+            self.run_space("cp", sandbox + ":/tmp/there", os.path.join(folder, "back"))
+            compared = subprocess.run(["diff", "-r", project, os.path.join(folder, "back")], check=False)
+            self.assertEqual(compared.returncode, 0)
+            self.assertEqual(os.stat(os.path.join(folder, "back/run.sh")).st_mode & 0o777, 0o755)
+
+            os.symlink("/etc/passwd", os.path.join(project, "link"))
+            result = self.run_space("cp", project, sandbox + ":/tmp/linked", code=FAILED)
+            self.assertIn(b"link", result.stderr)
+            # A link in the sandbox arrives as a link, and nothing is written through one that is here.
+            self.run_space("exec", sandbox, "--", "sh", "-c",
+                           "mkdir -p /tmp/trap/sub; ln -s /etc/passwd /tmp/trap/l; echo x > /tmp/trap/sub/f")
+            trap = os.path.join(folder, "trap")
+            os.mkdir(trap)
+            os.mkdir(os.path.join(trap, "trap"))
+            os.symlink(folder, os.path.join(trap, "trap/sub"))
+            self.run_space("cp", sandbox + ":/tmp/trap", trap, code=FAILED)
+            self.assertFalse(os.path.exists(os.path.join(folder, "f")))
+            self.run_space("cp", sandbox + ":/tmp/trap", os.path.join(folder, "fine"))
+            self.assertEqual(os.readlink(os.path.join(folder, "fine/l")), "/etc/passwd")
+
+    def test_capability_shows_the_claims_and_nothing_that_could_be_presented(self):
+        sandbox = self.create()
+        claims = self.document("capability", sandbox, "--operation", "process.start")
+        self.assertEqual(claims["access"], ["process.write"])
+        self.assertEqual((claims["execution"]["sandbox"], claims["execution"]["generation"]), (sandbox, 1))
+        text = self.out("capability", sandbox)
+        self.assertIn("files.read", text)
+        longest = max(re.findall("[0-9a-f]+", text), key=len)
+        self.assertLessEqual(len(longest), 64)  # the holder's hash; a signature has 128
+        self.run_space("capability", sandbox, "--operation", "sandbox.kill", code=FAILED)
+        self.run_space("capability", "a" * 20, code=NO_SANDBOX)
+
+    def test_logs_and_top_tell_what_happened(self):
+        sandbox = self.create()
+        self.run_space("exec", sandbox, "--", "true")
+        lines = self.out("logs", "--sandbox", sandbox).splitlines()
+        self.assertTrue(any("node.started" in line for line in lines), lines)
+        self.assertEqual(lines, sorted(lines, key=lambda line: line.split()[0]))
+        for line in self.run_space("--json", "logs", "-n", "3").stdout.splitlines():
+            self.assertIn("event", json.loads(line))
+        sample = self.document("top", "--samples", "1")
+        self.assertIn(sandbox, [s["id"] for s in sample["sandboxes"]])
+        self.assertGreater(sample["status"]["node_api"]["admitted"], 0)
+        self.assertIn(sandbox, self.out("top"))
 
     def test_pause_and_resume_on_the_same_worker_keeps_processes(self):
         sandbox = self.create("--worker", W1)

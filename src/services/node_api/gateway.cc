@@ -438,6 +438,32 @@ Task<Result<Bytes>> Gateway::capability(CallerPtr caller, CapabilityKey key) {
   co_return sealed;
 }
 
+CapabilityKey Gateway::control_key(const Caller& caller, const Route& route,
+                                   const policy::OperationInfo& operation) {
+  CapabilityKey key;
+  key.session = caller.session.id;
+  key.route = route.identity;
+  key.attempt = route.attempt;
+  key.access = operation.access;
+  return key;
+}
+
+Task<Result<identity::Claims>> Gateway::claims(CallerPtr caller, identity::SandboxId sandbox,
+                                               policy::Operation operation) {
+  auto route = co_await resolve(caller, sandbox, std::nullopt);
+  if (!route) co_return std::unexpected(std::move(route).error());
+  auto key = control_key(*caller, *route, policy::info(operation));
+  const auto sealed = co_await capability(caller, std::move(key));
+  if (!sealed) co_return std::unexpected(sealed.error());
+  std::optional<identity::Claims> claims;
+  if (sealed->size() > identity::kSignatureBytes) {
+    claims = identity::decode_claims(
+        ByteView(*sealed).first(sealed->size() - identity::kSignatureBytes));
+  }
+  if (!claims) co_return std::unexpected(malformed_answer(policy::Operation::kCapabilityMint));
+  co_return std::move(*claims);
+}
+
 // ---- admission ----
 
 // Pauses before the same opening is tried again; false once the time of P-9 is used up.
@@ -520,11 +546,7 @@ Task<Result<std::unique_ptr<Admission>>> Gateway::open(CallerPtr caller,
   for (;;) {
     auto route = co_await resolve(caller, sandbox, refused);
     if (!route) co_return std::unexpected(std::move(route).error());
-    CapabilityKey key;
-    key.session = caller->session.id;
-    key.route = route->identity;
-    key.attempt = route->attempt;
-    key.access = info.access;
+    auto key = control_key(*caller, *route, info);
     auto sealed = co_await capability(caller, key);
     if (!sealed) {
       if (sealed.error().outcome == Outcome::kConflict) {

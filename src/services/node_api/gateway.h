@@ -139,6 +139,11 @@ class Gateway {
   Task<Result<Answer>> call(CallerPtr caller, identity::SandboxId sandbox,
                             policy::Operation operation, Bytes metadata);
 
+  // The claims of the capability with which this caller would open `operation` now, for people to
+  // look at. The sealed bytes stay here: they are worth something to this node-api alone (P-1).
+  Task<Result<identity::Claims>> claims(CallerPtr caller, identity::SandboxId sandbox,
+                                        policy::Operation operation);
+
   // A platform operation of the control plane. Waits a bounded time for the connection. A record
   // that names a session the control plane does not know (any more) is sent once more with a
   // re-authorised one.
@@ -194,6 +199,8 @@ class Gateway {
                               std::optional<Refused> refused);
   Task<Result<Route>> look_up(CallerPtr caller, identity::SandboxId sandbox);
   Task<Result<Bytes>> capability(CallerPtr caller, CapabilityKey key);
+  static CapabilityKey control_key(const Caller& caller, const Route& route,
+                                   const policy::OperationInfo& operation);
 
   Task<Result<std::shared_ptr<Link>>> worker(Route route);
   Task<Result<std::shared_ptr<Link>>> dial_worker(identity::WorkerId worker, std::string endpoint);

@@ -175,4 +175,31 @@ Json to_json(const Counters& counters) {
                 {"refusals", std::move(refusals)}};
 }
 
+Json to_json(const identity::Claims& claims) {
+  constexpr std::pair<identity::Access, std::string_view> kNames[]{
+      {identity::Access::kFilesRead, "files.read"},
+      {identity::Access::kFilesWrite, "files.write"},
+      {identity::Access::kProcessRead, "process.read"},
+      {identity::Access::kProcessWrite, "process.write"},
+      {identity::Access::kWatch, "watch"},
+      {identity::Access::kServicePort, "service-port"}};
+  Json::Array access;
+  for (const auto& [bit, name] : kNames) {
+    if (claims.access.has(bit)) access.emplace_back(name);
+  }
+  Object out{{"id", claims.id.text()},
+             {"issuer", claims.issuer.text()},
+             {"key", claims.key.value},
+             {"purpose", to_string(claims.purpose)},
+             {"execution", route_json(claims.route, claims.attempt.value)},
+             {"access", std::move(access)},
+             {"session", claims.session.text()},
+             {"holder", claims.holder.text()},
+             {"issued_at", time_text(claims.issued_at)},
+             {"expires_at", time_text(claims.expires_at)}};
+  if (claims.port) out.emplace("port", *claims.port);
+  if (claims.constraint) out.emplace("constraint", claims.constraint->text());
+  return out;
+}
+
 }  // namespace space::node_api

@@ -20,5 +20,7 @@ Json to_json(const wire::FileEntry& entry);
 Json to_json(const wire::ProcessInfo& info);
 Json to_json(const wire::ProcessEvent& event);
 Json to_json(const Counters& counters);
+// What a capability says; nothing that could be presented (no signature, no canonical bytes).
+Json to_json(const identity::Claims& claims);
 
 }  // namespace space::node_api

@@ -111,6 +111,7 @@ const std::vector<SpaceApi::Entry>& SpaceApi::table() {
       {"POST", "sandboxes/{id}/resume", &SpaceApi::resume_sandbox},
       {"POST", "sandboxes/{id}/move", &SpaceApi::move_sandbox},
       {"GET", "sandboxes/{id}/route", &SpaceApi::sandbox_route},
+      {"GET", "sandboxes/{id}/capability", &SpaceApi::show_capability},
       {"GET", "sandboxes/{id}/files", &SpaceApi::read_file},
       {"PUT", "sandboxes/{id}/files", &SpaceApi::write_file},
       {"DELETE", "sandboxes/{id}/files", &SpaceApi::remove_file},
@@ -280,6 +281,23 @@ Task<void> SpaceApi::sandbox_route(Call& call) {
   const auto result = co_await call.ask_sandbox<wire::SandboxRouteResult>(Operation::kSandboxRoute,
                                                                           wire::SandboxRequest{});
   if (result) co_await call.answer(200, to_json(*result));
+}
+
+Task<void> SpaceApi::show_capability(Call& call) {
+  const auto name = call.query.text("operation").value_or("file.read");
+  const auto none = co_await call.parameters();
+  if (!none) co_return;
+  const auto* info = policy::find_operation(name);
+  if (info == nullptr || info->scope != policy::Scope::kSandbox) {
+    co_await call.fail(invalid("parameter \"operation\" names no operation on a sandbox"));
+    co_return;
+  }
+  const auto claims = co_await gateway_.claims(call.caller, call.sandbox, info->operation);
+  if (!claims) {
+    co_await call.fail(claims.error());
+    co_return;
+  }
+  co_await call.answer(200, to_json(*claims));
 }
 
 // ---- files ----

@@ -35,6 +35,7 @@ class SpaceApi final : public HttpHandler {
   Task<void> resume_sandbox(Call& call);
   Task<void> move_sandbox(Call& call);
   Task<void> sandbox_route(Call& call);
+  Task<void> show_capability(Call& call);
   Task<void> read_file(Call& call);
   Task<void> write_file(Call& call);
   Task<void> remove_file(Call& call);
