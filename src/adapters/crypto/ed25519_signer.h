@@ -1,27 +1,13 @@
 #pragma once
-#include <cstdint>
 #include <expected>
 #include <string>
-#include <system_error>
 
+#include "adapters/crypto/key_file.h"
 #include "base/secret.h"
 #include "ports/entropy.h"
 #include "ports/signer.h"
 
 namespace space::crypto {
-
-// Why a key file could not be used; `code` says more for kIo.
-struct KeyFileError {
-  enum class Kind : std::uint8_t {
-    kNotFound = 1,
-    kExists,     // create never replaces a key
-    kUnsafe,     // not a regular file of this user with no group or other permission
-    kMalformed,  // not one whole key of this format
-    kIo,
-  };
-  Kind kind;
-  std::error_code code;
-};
 
 using SigningSeed = Secret<32>;
 
