@@ -105,6 +105,7 @@ void Fleet::start_control() {
   control_plane::Options options;
   options.issuer = *identity::Issuer::parse("control");
   options.owner = *identity::OwnerId::parse("control-1");
+  options.access_key = control_plane::AccessKey(identity::sha256(as_bytes("access key")));
   for (const auto& worker : workers_) {
     options.workers.push_back({worker.id, control_address(worker.id), worker.endpoint, 64});
   }

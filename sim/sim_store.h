@@ -17,17 +17,18 @@ class SimStore final : public ControlStore {
   Task<StoreResult<void>> add_api_key(ApiKeyRow row) override {
     return pass([=](ControlStore& s) { return s.add_api_key(row); });
   }
-  Task<StoreResult<void>> revoke_api_key(ApiKeyHash hash, WallTime now) override {
+  Task<StoreResult<void>> revoke_api_key(CredentialHash hash, WallTime now) override {
     return pass([=](ControlStore& s) { return s.revoke_api_key(hash, now); });
   }
   Task<StoreResult<std::vector<ApiKeyRow>>> list_api_keys() override {
     return pass([](ControlStore& s) { return s.list_api_keys(); });
   }
-  Task<StoreResult<SessionRow>> open_session(ApiKeyHash key, identity::HolderId holder,
+  Task<StoreResult<SessionRow>> open_session(CredentialHash credential, identity::HolderId holder,
                                              identity::SessionId fresh, WallTime now,
                                              WallTime expires_at) override {
-    return pass(
-        [=](ControlStore& s) { return s.open_session(key, holder, fresh, now, expires_at); });
+    return pass([=](ControlStore& s) {
+      return s.open_session(credential, holder, fresh, now, expires_at);
+    });
   }
   Task<StoreResult<SessionRow>> live_session(identity::SessionId id, WallTime now) override {
     return pass([=](ControlStore& s) { return s.live_session(id, now); });

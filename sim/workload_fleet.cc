@@ -285,10 +285,10 @@ Task<bool> FleetWorkload::resume(std::shared_ptr<Fleet::GatewayRun> gateway, Cal
   request.sandbox = box->id;
   request.timeout_s = 3600;  // longer than any clock jumps
   request.worker = below(2) == 0 ? some_worker() : std::nullopt;
-  const auto info = co_await gateway->gateway->ask<wire::SandboxInfo>(
+  const auto result = co_await gateway->gateway->ask<wire::SandboxResumeResult>(
       caller, Operation::kSandboxResume, std::move(request));
-  if (!info) check_failure(info.error(), *box, "resume");
-  co_return info.has_value();
+  if (!result) check_failure(result.error(), *box, "resume");
+  co_return result.has_value();
 }
 
 Task<bool> FleetWorkload::lifecycle(std::shared_ptr<Fleet::GatewayRun> gateway, CallerPtr caller,

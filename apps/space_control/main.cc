@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -14,10 +15,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "adapters/asio/loop.h"
 #include "adapters/config/config.h"
 #include "adapters/crypto/ed25519_signer.h"
+#include "adapters/crypto/key_file.h"
 #include "adapters/crypto/system_entropy.h"
 #include "adapters/sqlite/control_store.h"
 #include "adapters/telemetry/json_log.h"
@@ -99,17 +102,25 @@ std::expected<crypto::Ed25519Signer, std::string> signer_of(const config::Config
     signer = crypto::Ed25519Signer::create(path, identity::KeyId{1}, entropy);
   }
   if (signer) return *std::move(signer);
-  switch (signer.error().kind) {
-    case crypto::KeyFileError::Kind::kNotFound:
-    case crypto::KeyFileError::Kind::kExists:
-    case crypto::KeyFileError::Kind::kIo:
-      return std::unexpected(path + ": " + signer.error().code.message());
-    case crypto::KeyFileError::Kind::kUnsafe:
-      return std::unexpected(path + ": must be a file of this user with mode 0600");
-    case crypto::KeyFileError::Kind::kMalformed:
-      return std::unexpected(path + ": is not a signing key");
+  return std::unexpected(crypto::describe(path, signer.error()));
+}
+
+std::expected<control_plane::AccessKey, std::string> access_key_of(const config::Config& config,
+                                                                   Entropy& entropy) {
+  const auto path = (config.control_folder() / "keys" / "access.key").string();
+  std::array<std::byte, control_plane::kAccessKeyBytes> bytes{};
+  auto size = crypto::read_key_file(path, bytes);
+  if (!size && size.error().kind == crypto::KeyFileError::Kind::kNotFound) {
+    entropy.fill(bytes);
+    const auto created = crypto::create_key_file(path, bytes, entropy);
+    if (!created) return std::unexpected(crypto::describe(path, created.error()));
+    size = bytes.size();
   }
-  std::unreachable();
+  control_plane::AccessKey key{bytes};
+  ::explicit_bzero(bytes.data(), bytes.size());
+  if (!size) return std::unexpected(crypto::describe(path, size.error()));
+  if (*size != bytes.size()) return std::unexpected(path + ": is not a key of 32 bytes");
+  return std::expected<control_plane::AccessKey, std::string>(std::move(key));
 }
 
 Task<int> create_key(ControlStore& store, Entropy& entropy, const WallClock& clock,
@@ -124,7 +135,7 @@ Task<int> create_key(ControlStore& store, Entropy& entropy, const WallClock& clo
 Task<int> revoke_key(ControlStore& store, const WallClock& clock, std::string prefix) {
   const auto keys = co_await store.list_api_keys();
   if (!keys) co_return fail(keys.error().detail);
-  std::optional<ApiKeyHash> found;
+  std::optional<CredentialHash> found;
   for (const auto& row : *keys) {
     if (!row.hash.text().starts_with(prefix)) continue;
     if (found) co_return fail("more than one key begins with " + prefix);
@@ -171,8 +182,10 @@ IoResult<std::unique_ptr<Listener>> listen(asio::Loop& loop, const config::Confi
   return listening;
 }
 
-control_plane::Options options_of(const config::Config& config, const identity::Issuer& issuer) {
+control_plane::Options options_of(const config::Config& config, const identity::Issuer& issuer,
+                                  control_plane::AccessKey access_key) {
   control_plane::Options options;
+  options.access_key = std::move(access_key);
   options.issuer = issuer;
   options.owner = *identity::OwnerId::parse("control-1");
   options.holders.emplace(config.node_api_uid, config.node_api_holder);
@@ -221,6 +234,8 @@ int main(int argc, char** argv) {
 
   const auto signer = signer_of(*config, entropy);
   if (!signer) return fail(signer.error());
+  auto access_key = access_key_of(*config, entropy);
+  if (!access_key) return fail(access_key.error());
   const auto listening = listen(loop, *config);
   if (!listening) {
     return fail(config::Config::control_address() + ": " + listening.error().message());
@@ -231,7 +246,7 @@ int main(int argc, char** argv) {
   telemetry::JsonLog log("space-control");
   asio::UnixDialer dialer(loop);
   control_plane::ControlPlane plane(**store, dialer, loop, clock, entropy, *signer, log,
-                                    options_of(*config, *issuer));
+                                    options_of(*config, *issuer, *std::move(access_key)));
   auto& listener = **listening;
   return loop.run(serve(plane, listener), [&listener] { listener.close(); });
 }

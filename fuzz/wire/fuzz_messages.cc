@@ -25,16 +25,18 @@ constexpr std::array<void (*)(ByteView), sizeof...(T)> checks_of() {
   return {&check<T>...};
 }
 
-constexpr auto kChecks = checks_of<
-    FileEntry, FileReadRequest, FileReadResult, FileWriteRequest, FileStatRequest, FileListRequest,
-    FileListResult, FileRemoveRequest, FileMakeDirRequest, Nothing, ProcessStartRequest,
-    ProcessEvent, ProcessListRequest, ProcessListResult, ProcessSignalRequest, ProcessInputRequest,
-    ProcessInputResult, SessionOpenRequest, SessionOpenResult, SandboxInfo, SandboxCreateRequest,
-    SandboxListRequest, SandboxListResult, SandboxRequest, SandboxTimeoutRequest,
-    SandboxPauseRequest, SandboxResumeRequest, SandboxMoveRequest, SandboxRouteResult,
-    RouteResolveRequest, RouteResolveResult, CapabilityMintRequest, CapabilityMintResult,
-    PlatformStatusRequest, PlatformStatusResult, NodeStartRequest, NodeInstance, NodeFreezeRequest,
-    NodeThawRequest, NodePublishRequest, NodeDestroyRequest, NodeStatusRequest, NodeStatusResult>();
+constexpr auto kChecks =
+    checks_of<FileEntry, FileReadRequest, FileReadResult, FileWriteRequest, FileStatRequest,
+              FileListRequest, FileListResult, FileRemoveRequest, FileMakeDirRequest, Nothing,
+              ProcessStartRequest, ProcessEvent, ProcessListRequest, ProcessListResult,
+              ProcessSignalRequest, ProcessInputRequest, ProcessInputResult, SessionOpenRequest,
+              SessionOpenResult, SandboxInfo, SandboxCreateRequest, SandboxListRequest,
+              SandboxListResult, SandboxRequest, SandboxTimeoutRequest, SandboxPauseRequest,
+              SandboxResumeRequest, SandboxResumeResult, SandboxMoveRequest, SandboxRouteResult,
+              RouteResolveRequest, RouteResolveResult, CapabilityMintRequest, CapabilityMintResult,
+              PlatformStatusRequest, PlatformStatusResult, NodeStartRequest, NodeInstance,
+              NodeFreezeRequest, NodeThawRequest, NodePublishRequest, NodeDestroyRequest,
+              NodeStatusRequest, NodeStatusResult>();
 
 }  // namespace
 

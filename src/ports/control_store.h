@@ -13,24 +13,25 @@
 
 namespace space {
 
-// SHA-256 of a client's API key; the key itself is stored nowhere.
-using ApiKeyHash = StrongBytes<struct ApiKeyHashTag, 32>;
+using identity::CredentialHash;
 
 struct ApiKeyRow {
-  ApiKeyHash hash;
+  CredentialHash hash;
   identity::TeamId team;
   WallTime created_at;
   std::optional<WallTime> revoked_at;
   friend bool operator==(const ApiKeyRow&, const ApiKeyRow&) = default;
 };
 
-// A native session (P-18): `holder` authorised a caller with this key.
+// A native session (P-18): `holder` authorised a caller with this credential. It is live until it
+// expires, its API key is revoked, or a kill of the sandbox of its access token has begun.
 struct SessionRow {
   identity::SessionId id;
-  ApiKeyHash key;
+  CredentialHash credential;
   identity::TeamId team;
   identity::HolderId holder;
   WallTime expires_at;
+  std::optional<identity::SandboxId> sandbox;  // of an access token: the only one it may use
   friend bool operator==(const SessionRow&, const SessionRow&) = default;
 };
 
@@ -45,7 +46,7 @@ struct WorkerRow {
 
 // All that a mint decides on, seen in one transaction (P-3).
 struct MintView {
-  std::optional<SessionRow> session;  // live: known, not expired, its key not revoked
+  std::optional<SessionRow> session;  // while it is live
   std::optional<fleet::Snapshot> snapshot;
 };
 
@@ -74,22 +75,24 @@ class ControlStore {
   // Makes the team when it is new. kAlreadyExists for a known hash.
   virtual Task<StoreResult<void>> add_api_key(ApiKeyRow row) = 0;
   // Revokes; idempotent. kNotFound for an unknown hash.
-  virtual Task<StoreResult<void>> revoke_api_key(ApiKeyHash hash, WallTime now) = 0;
+  virtual Task<StoreResult<void>> revoke_api_key(CredentialHash hash, WallTime now) = 0;
   virtual Task<StoreResult<std::vector<ApiKeyRow>>> list_api_keys() = 0;
 
   // ---- sessions ----
-  // The live session of this key and holder with its expiry moved to `expires_at`, else a new one
-  // named `fresh`. kNotFound when the key is unknown or revoked.
-  virtual Task<StoreResult<SessionRow>> open_session(ApiKeyHash key, identity::HolderId holder,
+  // The live session of this credential and holder with its expiry moved to `expires_at`, else a
+  // new one named `fresh`. kNotFound when it is neither an API key that is not revoked nor the
+  // access token of a sandbox that no kill of has begun.
+  virtual Task<StoreResult<SessionRow>> open_session(CredentialHash credential,
+                                                     identity::HolderId holder,
                                                      identity::SessionId fresh, WallTime now,
                                                      WallTime expires_at) = 0;
   // The session while it is live; kNotFound otherwise.
   virtual Task<StoreResult<SessionRow>> live_session(identity::SessionId id, WallTime now) = 0;
-  // Removes the sessions of revoked keys, which it returns, and the expired ones.
+  // Removes the sessions that are not live; returns those that ended before they expired.
   virtual Task<StoreResult<std::vector<identity::SessionId>>> end_sessions(WallTime now) = 0;
 
   // ---- sandboxes ----
-  // A new sandbox with its begun operation. kAlreadyExists for an id in use.
+  // A new sandbox with its begun operation. kAlreadyExists for an id or an access token in use.
   virtual Task<StoreResult<void>> insert_sandbox(fleet::Sandbox sandbox) = 0;
   virtual Task<StoreResult<fleet::Snapshot>> load(identity::SandboxId sandbox) = 0;
   // Not the killed ones.

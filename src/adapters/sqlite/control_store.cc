@@ -31,14 +31,15 @@ CREATE TABLE api_keys(
   revoked_at INTEGER) STRICT;
 CREATE TABLE sessions(
   id BLOB PRIMARY KEY CHECK(length(id) = 16),
-  key BLOB NOT NULL REFERENCES api_keys(hash),
+  credential BLOB NOT NULL CHECK(length(credential) = 32),
   holder BLOB NOT NULL CHECK(length(holder) = 32),
   expires_at INTEGER NOT NULL,
-  UNIQUE(key, holder)) STRICT;
+  UNIQUE(credential, holder)) STRICT;
 -- The columns beside `body` repeat fields of the record in it, to be searched for.
 CREATE TABLE sandboxes(
   id TEXT PRIMARY KEY,
   team TEXT NOT NULL REFERENCES teams(id),
+  access BLOB NOT NULL UNIQUE CHECK(length(access) = 32),
   state INTEGER NOT NULL,
   ends_at INTEGER NOT NULL,
   busy INTEGER NOT NULL,
@@ -47,6 +48,14 @@ CREATE TABLE sandboxes(
 CREATE INDEX sandboxes_by_team ON sandboxes(team);
 CREATE INDEX sandboxes_by_end ON sandboxes(state, ends_at);
 CREATE INDEX sandboxes_busy ON sandboxes(id) WHERE busy = 1;
+-- 7 and 8: a kill has begun, or is done.
+CREATE VIEW live_credentials(hash, team, sandbox) AS
+  SELECT hash, team, NULL FROM api_keys WHERE revoked_at IS NULL UNION ALL
+  SELECT access, team, id FROM sandboxes WHERE state NOT IN (7, 8);
+CREATE VIEW ended_sessions(id, expires_at) AS
+  SELECT id, expires_at FROM sessions WHERE
+    NOT EXISTS (SELECT 1 FROM api_keys WHERE hash = credential AND revoked_at IS NULL) AND
+    NOT EXISTS (SELECT 1 FROM sandboxes WHERE access = credential AND state NOT IN (7, 8));
 CREATE TABLE executions(
   sandbox TEXT NOT NULL REFERENCES sandboxes(id) ON DELETE CASCADE,
   generation INTEGER NOT NULL CHECK(generation > 0),
@@ -64,6 +73,9 @@ CREATE TABLE workers(
   bundle INTEGER NOT NULL,
   seen_at INTEGER NOT NULL) STRICT;
 )sql";
+
+static_assert(std::to_underlying(SandboxState::kKilling) == 7 &&
+              std::to_underlying(SandboxState::kKilled) == 8);
 
 // A row that does not read back as what was written; caught where every database error is.
 struct CorruptRow : std::exception {
@@ -172,17 +184,30 @@ std::optional<fleet::Snapshot> load_sandbox(SQLite::Database& database,
   return with_executions(database, row.record<fleet::Sandbox>(0));
 }
 
+// What a session of this credential would be, without id, holder and time; null when it opens none.
+std::optional<SessionRow> authorise(SQLite::Database& database, const CredentialHash& credential) {
+  Query row(database, "SELECT team, sandbox FROM live_credentials WHERE hash = ?",
+            credential.view());
+  if (!row.step()) return std::nullopt;
+  SessionRow session;
+  session.credential = credential;
+  session.team = row.name<identity::TeamId>(0);
+  if (!row.null(1)) session.sandbox = row.name<identity::SandboxId>(1);
+  return session;
+}
+
 std::optional<SessionRow> find_live(SQLite::Database& database, const identity::SessionId& id,
                                     WallTime now) {
   Query row(database,
-            "SELECT s.id, s.key, k.team, s.holder, s.expires_at FROM sessions s "
-            "JOIN api_keys k ON k.hash = s.key "
-            "WHERE s.id = ? AND s.expires_at > ? AND k.revoked_at IS NULL",
+            "SELECT credential, holder, expires_at FROM sessions WHERE id = ? AND expires_at > ?",
             id.view(), number(now));
   if (!row.step()) return std::nullopt;
-  return SessionRow{row.id<identity::SessionId>(0), row.id<ApiKeyHash>(1),
-                    row.name<identity::TeamId>(2), row.id<identity::HolderId>(3),
-                    time(row.integer(4))};
+  auto session = authorise(database, row.id<CredentialHash>(0));
+  if (!session) return std::nullopt;
+  session->id = id;
+  session->holder = row.id<identity::HolderId>(1);
+  session->expires_at = time(row.integer(2));
+  return session;
 }
 
 std::vector<identity::SandboxId> sandbox_ids(Query& rows) {
@@ -221,6 +246,11 @@ std::expected<std::unique_ptr<SqliteControlStore>, std::string> SqliteControlSto
     const auto application = database->execAndGet("PRAGMA application_id").getInt64();
     const bool empty = database->execAndGet("SELECT count(*) FROM sqlite_master").getInt() == 0;
     if (!empty && application != kApplicationId) return fail("is not a control store of SPACE");
+    if (version != 0 && version < kSchemaVersion) {
+      return fail("has schema version " + std::to_string(version) + " of a program before the " +
+                  "first release; there is no way from it to version " +
+                  std::to_string(kSchemaVersion) + ": remove the file and begin anew");
+    }
     if (version > kSchemaVersion) {
       return fail("has schema version " + std::to_string(version) + ", newer than this program's " +
                   std::to_string(kSchemaVersion) + "; use the newer program");
@@ -258,7 +288,7 @@ Task<StoreResult<void>> SqliteControlStore::add_api_key(ApiKeyRow row) {
   });
 }
 
-Task<StoreResult<void>> SqliteControlStore::revoke_api_key(ApiKeyHash hash, WallTime now) {
+Task<StoreResult<void>> SqliteControlStore::revoke_api_key(CredentialHash hash, WallTime now) {
   auto& database = *database_;
   co_return write<void>(database, [&]() -> StoreResult<void> {
     Query update(database,
@@ -276,8 +306,8 @@ Task<StoreResult<std::vector<ApiKeyRow>>> SqliteControlStore::list_api_keys() {
     Rows found;
     Query rows(database, "SELECT hash, team, created_at, revoked_at FROM api_keys ORDER BY hash");
     while (rows.step()) {
-      ApiKeyRow row{rows.id<ApiKeyHash>(0), rows.name<identity::TeamId>(1), time(rows.integer(2)),
-                    std::nullopt};
+      ApiKeyRow row{rows.id<CredentialHash>(0), rows.name<identity::TeamId>(1),
+                    time(rows.integer(2)), std::nullopt};
       if (!rows.null(3)) row.revoked_at = time(rows.integer(3));
       found.push_back(std::move(row));
     }
@@ -285,26 +315,28 @@ Task<StoreResult<std::vector<ApiKeyRow>>> SqliteControlStore::list_api_keys() {
   });
 }
 
-Task<StoreResult<SessionRow>> SqliteControlStore::open_session(ApiKeyHash key,
+Task<StoreResult<SessionRow>> SqliteControlStore::open_session(CredentialHash credential,
                                                                identity::HolderId holder,
                                                                identity::SessionId fresh,
                                                                WallTime now, WallTime expires_at) {
   auto& database = *database_;
   co_return write<SessionRow>(database, [&]() -> StoreResult<SessionRow> {
-    Query known(database, "SELECT team FROM api_keys WHERE hash = ? AND revoked_at IS NULL",
-                key.view());
-    if (!known.step()) return failure(StoreError::kNotFound, "no such key");
-    SessionRow row{fresh, key, known.name<identity::TeamId>(0), holder, expires_at};
-    Query live(database, "SELECT id FROM sessions WHERE key = ? AND holder = ? AND expires_at > ?",
-               key.view(), holder.view(), number(now));
-    if (live.step()) row.id = live.id<identity::SessionId>(0);
-    Query(
-        database,
-        "INSERT INTO sessions(id, key, holder, expires_at) VALUES(?, ?, ?, ?) "
-        "ON CONFLICT(key, holder) DO UPDATE SET id = excluded.id, expires_at = excluded.expires_at",
-        row.id.view(), key.view(), holder.view(), number(expires_at))
+    auto row = authorise(database, credential);
+    if (!row) return failure(StoreError::kNotFound, "no such credential");
+    row->id = fresh;
+    row->holder = holder;
+    row->expires_at = expires_at;
+    Query live(database,
+               "SELECT id FROM sessions WHERE credential = ? AND holder = ? AND expires_at > ?",
+               credential.view(), holder.view(), number(now));
+    if (live.step()) row->id = live.id<identity::SessionId>(0);
+    Query(database,
+          "INSERT INTO sessions(id, credential, holder, expires_at) VALUES(?, ?, ?, ?) "
+          "ON CONFLICT(credential, holder) "
+          "DO UPDATE SET id = excluded.id, expires_at = excluded.expires_at",
+          row->id.view(), credential.view(), holder.view(), number(expires_at))
         .run();
-    return row;
+    return *std::move(row);
   });
 }
 
@@ -324,8 +356,8 @@ Task<StoreResult<std::vector<identity::SessionId>>> SqliteControlStore::end_sess
   // Mostly there is nothing to end: look before taking the write lock.
   const auto due = read<bool>(database, [&]() -> StoreResult<bool> {
     Query row(database,
-              "SELECT 1 FROM sessions WHERE expires_at <= ? OR key IN "
-              "(SELECT hash FROM api_keys WHERE revoked_at IS NOT NULL) LIMIT 1",
+              "SELECT 1 FROM ended_sessions UNION ALL "
+              "SELECT 1 FROM sessions WHERE expires_at <= ? LIMIT 1",
               number(now));
     return row.step();
   });
@@ -333,13 +365,11 @@ Task<StoreResult<std::vector<identity::SessionId>>> SqliteControlStore::end_sess
   if (!*due) co_return Ids{};
   co_return write<Ids>(database, [&]() -> StoreResult<Ids> {
     Ids ended;
-    Query rows(database,
-               "SELECT id FROM sessions WHERE key IN "
-               "(SELECT hash FROM api_keys WHERE revoked_at IS NOT NULL) ORDER BY id");
+    Query rows(database, "SELECT id FROM ended_sessions WHERE expires_at > ? ORDER BY id",
+               number(now));
     while (rows.step()) ended.push_back(rows.id<identity::SessionId>(0));
     Query(database,
-          "DELETE FROM sessions WHERE expires_at <= ? OR key IN "
-          "(SELECT hash FROM api_keys WHERE revoked_at IS NOT NULL)",
+          "DELETE FROM sessions WHERE expires_at <= ? OR id IN (SELECT id FROM ended_sessions)",
           number(now))
         .run();
     return ended;
@@ -351,13 +381,14 @@ Task<StoreResult<void>> SqliteControlStore::insert_sandbox(fleet::Sandbox sandbo
   co_return write<void>(database, [&]() -> StoreResult<void> {
     const auto body = wire::encode(sandbox);
     Query insert(database,
-                 "INSERT INTO sandboxes(id, team, state, ends_at, busy, revision, body) "
-                 "VALUES(?, ?, ?, ?, ?, ?, ?) ON CONFLICT(id) DO NOTHING",
-                 sandbox.id.text(), sandbox.team.text(), number(sandbox.state),
-                 number(sandbox.ends_at), std::int64_t{sandbox.operation.has_value()},
+                 "INSERT INTO sandboxes(id, team, access, state, ends_at, busy, revision, body) "
+                 "VALUES(?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                 sandbox.id.text(), sandbox.team.text(), sandbox.access.view(),
+                 number(sandbox.state), number(sandbox.ends_at),
+                 std::int64_t{sandbox.operation.has_value()},
                  static_cast<std::int64_t>(sandbox.revision), ByteView(body));
     if (insert.run() == 0) {
-      return failure(StoreError::kAlreadyExists, "this sandbox id is in use");
+      return failure(StoreError::kAlreadyExists, "this sandbox id or access token is in use");
     }
     return {};
   });
@@ -394,9 +425,9 @@ Task<StoreResult<void>> SqliteControlStore::commit(fleet::Snapshot snapshot) {
     ++sandbox.revision;
     const auto body = wire::encode(sandbox);
     Query update(database,
-                 "UPDATE sandboxes SET state = ?, ends_at = ?, busy = ?, revision = ?, body = ? "
-                 "WHERE id = ? AND revision = ?",
-                 number(sandbox.state), number(sandbox.ends_at),
+                 "UPDATE sandboxes SET access = ?, state = ?, ends_at = ?, busy = ?, revision = ?, "
+                 "body = ? WHERE id = ? AND revision = ?",
+                 sandbox.access.view(), number(sandbox.state), number(sandbox.ends_at),
                  std::int64_t{sandbox.operation.has_value()}, seen + 1, ByteView(body),
                  sandbox.id.text(), seen);
     if (update.run() != 1) {

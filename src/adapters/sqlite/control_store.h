@@ -18,19 +18,19 @@ namespace space::sqlite {
 // each other.
 class SqliteControlStore final : public ControlStore {
  public:
-  static constexpr int kSchemaVersion = 1;
+  static constexpr int kSchemaVersion = 2;
   static constexpr int kBusyMs = 5'000;
 
   // Opens or makes the file, with mode 0600 since it holds guest secrets. The error is for people:
-  // a newer schema, a file that is not a database or is corrupt, or what the OS says.
+  // another schema, a file that is not a database or is corrupt, or what the OS says.
   static std::expected<std::unique_ptr<SqliteControlStore>, std::string> open(
       const std::filesystem::path& file);
   ~SqliteControlStore() override;
 
   Task<StoreResult<void>> add_api_key(ApiKeyRow row) override;
-  Task<StoreResult<void>> revoke_api_key(ApiKeyHash hash, WallTime now) override;
+  Task<StoreResult<void>> revoke_api_key(CredentialHash hash, WallTime now) override;
   Task<StoreResult<std::vector<ApiKeyRow>>> list_api_keys() override;
-  Task<StoreResult<SessionRow>> open_session(ApiKeyHash key, identity::HolderId holder,
+  Task<StoreResult<SessionRow>> open_session(CredentialHash credential, identity::HolderId holder,
                                              identity::SessionId fresh, WallTime now,
                                              WallTime expires_at) override;
   Task<StoreResult<SessionRow>> live_session(identity::SessionId id, WallTime now) override;

@@ -42,7 +42,7 @@ identity::TeamId team() { return *identity::TeamId::parse("team-a"); }
 
 TEST(SqliteControlStore, IsPrivateAndKeepsWhatWasCommitted) {
   Folder folder;
-  const ApiKeyRow row{id_of<ApiKeyHash>(1), team(), at(0), std::nullopt};
+  const ApiKeyRow row{id_of<CredentialHash>(1), team(), at(0), std::nullopt};
   {
     const auto store = sqlite::SqliteControlStore::open(folder.file());
     ASSERT_TRUE(store) << store.error();
@@ -56,7 +56,7 @@ TEST(SqliteControlStore, IsPrivateAndKeepsWhatWasCommitted) {
     const auto other = sqlite::SqliteControlStore::open(folder.file());
     ASSERT_TRUE(other) << other.error();
     ASSERT_TRUE(
-        complete((*other)->add_api_key({id_of<ApiKeyHash>(2), team(), at(0), std::nullopt})));
+        complete((*other)->add_api_key({id_of<CredentialHash>(2), team(), at(0), std::nullopt})));
     EXPECT_EQ(complete((*store)->list_api_keys())->size(), 2U);
   }
   const auto store = sqlite::SqliteControlStore::open(folder.file());
@@ -72,16 +72,16 @@ TEST(SqliteControlStore, P34_UsesWalAndFullSynchronisation) {
   EXPECT_EQ(look.execAndGet("PRAGMA journal_mode").getString(), "wal");
 }
 
-TEST(SqliteControlStore, RefusesANewerSchemaAForeignDatabaseAndGarbage) {
+TEST(SqliteControlStore, RefusesAnotherSchemaAForeignDatabaseAndGarbage) {
   Folder folder;
   ASSERT_TRUE(sqlite::SqliteControlStore::open(folder.file()));
-  {
+  for (const auto& [version, word] : {std::pair{"999", "newer"}, std::pair{"1", "begin anew"}}) {
     SQLite::Database database(folder.file().string(), SQLite::OPEN_READWRITE);
-    database.exec("PRAGMA user_version = 999");
+    database.exec(std::string("PRAGMA user_version = ") + version);
+    const auto other = sqlite::SqliteControlStore::open(folder.file());
+    ASSERT_FALSE(other);
+    EXPECT_NE(other.error().find(word), std::string::npos) << other.error();
   }
-  const auto newer = sqlite::SqliteControlStore::open(folder.file());
-  ASSERT_FALSE(newer);
-  EXPECT_NE(newer.error().find("newer"), std::string::npos) << newer.error();
 
   Folder foreign;
   {
@@ -102,7 +102,8 @@ TEST(SqliteControlStore, ACorruptRowIsAnErrorNotACrash) {
   Folder folder;
   const auto store = sqlite::SqliteControlStore::open(folder.file());
   ASSERT_TRUE(store);
-  ASSERT_TRUE(complete((*store)->add_api_key({id_of<ApiKeyHash>(1), team(), at(0), std::nullopt})));
+  ASSERT_TRUE(
+      complete((*store)->add_api_key({id_of<CredentialHash>(1), team(), at(0), std::nullopt})));
   fleet::Sandbox sandbox;
   sandbox.id = *identity::SandboxId::parse("aaa");
   sandbox.team = team();

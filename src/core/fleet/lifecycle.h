@@ -87,6 +87,7 @@ struct Sandbox {
   std::string template_name;
   std::map<std::string, std::string> metadata;
   std::map<std::string, std::string> envs;
+  identity::CredentialHash access;  // of its access token
   std::uint32_t cpu_millis = 0;
   std::uint64_t memory_bytes = 0;
   std::uint64_t disk_bytes = 0;
@@ -99,7 +100,7 @@ struct Sandbox {
   std::optional<Operation> operation;  // not finished
   std::uint64_t revision = 0;          // raised by every commit
   static void fields(auto& r, auto& f) {
-    f(r.id, r.team, r.state, r.reason, r.template_name, r.metadata, r.envs, r.cpu_millis,
+    f(r.id, r.team, r.state, r.reason, r.template_name, r.metadata, r.envs, r.access, r.cpu_millis,
       r.memory_bytes, r.disk_bytes, r.max_processes, r.started_at, r.ends_at, r.generation,
       r.next_public_pid, r.artifact, r.operation, r.revision);
   }

@@ -35,6 +35,8 @@ using OperationId = StrongBytes<struct OperationIdTag, 16>;      // lifecycle op
 using BootNonce = StrongBytes<struct BootNonceTag, 16>;          // one run of one part
 using LeaseId = StrongNumber<struct LeaseIdTag, std::uint64_t>;  // local to one receiver
 using ConstraintHash = StrongBytes<struct ConstraintHashTag, 32>;
+// SHA-256 of an API key or an access token; the credential itself is stored nowhere.
+using CredentialHash = StrongBytes<struct CredentialHashTag, 32>;
 using PublicKey = StrongBytes<struct PublicKeyTag, 32>;  // Ed25519
 
 enum class Substrate : std::uint8_t { kHost = 1, kKubernetes = 2 };

@@ -161,7 +161,9 @@ struct ProcessInputResult {
 };
 
 // ---- platform: node-api -> control plane. All but SessionOpen name a session. ----
-struct SessionOpenRequest {  // -> SessionOpenResult; kUnauthenticated for an unknown one
+// -> SessionOpenResult; kUnauthenticated for an unknown or revoked API key, and kNotFound, like an
+// unknown sandbox (C023), for an access token of no sandbox or of one that is being killed or gone.
+struct SessionOpenRequest {
   // A team's API key, or the access token of one sandbox (SandboxInfo::access_token). At most 256
   // bytes; only its hash is stored or logged.
   std::string api_key;
@@ -171,7 +173,8 @@ struct SessionOpenResult {
   identity::SessionId session;
   identity::TeamId team;
   WallTime expires_at;
-  // Set for an access token: the session may resolve and mint for this sandbox, and nothing else.
+  // Set for an access token: the session may resolve and mint for this sandbox alone. Any other
+  // sandbox is kNotFound to it, any other operation kPermissionDenied. It ends when a kill begins.
   std::optional<identity::SandboxId> sandbox;
   static void fields(auto& r, auto& f) { f(r.session, r.team, r.expires_at, r.sandbox); }
 };

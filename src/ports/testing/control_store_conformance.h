@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "core/identity/sha256.h"
 #include "ports/control_store.h"
 
 // What every ControlStore must do, as one typed test: instantiate StoreConformance with a factory
@@ -46,6 +47,7 @@ class StoreConformance : public ::testing::Test {
     fleet::Sandbox made;
     made.id = *identity::SandboxId::parse(name);
     made.team = team;
+    made.access = *CredentialHash::from(identity::sha256(as_bytes(made.id.text())));
     made.template_name = "host";
     made.metadata = {{"purpose", "test"}, {"empty", ""}};
     made.envs = {{"LANG", "C"}};
@@ -65,7 +67,7 @@ class StoreConformance : public ::testing::Test {
     made.handle = "handle";
     return made;
   }
-  const ApiKeyHash key = id_of<ApiKeyHash>(1);
+  const CredentialHash key = id_of<CredentialHash>(1);
   const identity::TeamId team = *identity::TeamId::parse("team-a");
   const identity::HolderId holder = id_of<identity::HolderId>(4);
   Factory factory;
@@ -78,7 +80,7 @@ TYPED_TEST_P(StoreConformance, KeysAreAddedOnceListedAndRevoked) {
   const ApiKeyRow row{this->key, this->team, at(0), std::nullopt};
   EXPECT_EQ(complete(store.add_api_key(row)).error().error, StoreError::kAlreadyExists);
   EXPECT_EQ(*complete(store.list_api_keys()), std::vector{row});
-  EXPECT_EQ(complete(store.revoke_api_key(id_of<ApiKeyHash>(9), at(1))).error().error,
+  EXPECT_EQ(complete(store.revoke_api_key(id_of<CredentialHash>(9), at(1))).error().error,
             StoreError::kNotFound);
   EXPECT_TRUE(complete(store.revoke_api_key(this->key, at(1))));
   EXPECT_TRUE(complete(store.revoke_api_key(this->key, at(2))));
@@ -103,7 +105,7 @@ TYPED_TEST_P(StoreConformance, P18_ASessionIsExtendedWhileItLivesAndReplacedAfte
   const auto other = complete(store.open_session(
       this->key, id_of<identity::HolderId>(5), id_of<identity::SessionId>(6), at(1200), at(1300)));
   EXPECT_EQ(other->id, id_of<identity::SessionId>(6));
-  EXPECT_EQ(complete(store.open_session(id_of<ApiKeyHash>(9), this->holder,
+  EXPECT_EQ(complete(store.open_session(id_of<CredentialHash>(9), this->holder,
                                         id_of<identity::SessionId>(7), at(0), at(1)))
                 .error()
                 .error,
@@ -120,6 +122,55 @@ TYPED_TEST_P(StoreConformance, P11_ARevokedKeyHasNoLiveSessionAndNamesTheEnded) 
   EXPECT_FALSE(complete(store.open_session(this->key, this->holder, id, at(2), at(600))));
   EXPECT_EQ(*complete(store.end_sessions(at(2))), std::vector{id});
   EXPECT_TRUE(complete(store.end_sessions(at(2)))->empty());
+}
+
+TYPED_TEST_P(StoreConformance, P18_AnAccessTokenHasSessionsUntilAKillBegins) {
+  auto& store = *this->store;
+  const auto sandbox = this->sandbox("aaa");
+  ASSERT_TRUE(complete(store.insert_sandbox(sandbox)));
+  ASSERT_TRUE(complete(store.insert_sandbox(this->sandbox("bbb"))));
+  const auto open = [&](std::uint8_t fresh, std::int64_t now) {
+    return complete(store.open_session(sandbox.access, this->holder,
+                                       id_of<identity::SessionId>(fresh), at(now), at(now + 600)));
+  };
+  const auto opened = open(1, 0);
+  ASSERT_TRUE(opened);
+  EXPECT_EQ(opened->sandbox, sandbox.id);
+  EXPECT_EQ(opened->team, this->team);
+  EXPECT_EQ(open(2, 10)->id, opened->id);
+  EXPECT_EQ(complete(store.live_session(opened->id, at(20)))->sandbox, sandbox.id);
+  EXPECT_EQ(complete(store.mint_view(opened->id, sandbox.id, at(20)))->session->sandbox,
+            sandbox.id);
+  for (const auto state : {wire::SandboxState::kPaused, wire::SandboxState::kLost,
+                           wire::SandboxState::kKilling, wire::SandboxState::kKilled}) {
+    auto snapshot = *complete(store.load(sandbox.id));
+    snapshot.sandbox.state = state;
+    ASSERT_TRUE(complete(store.commit(snapshot)));
+    const bool live = state != wire::SandboxState::kKilling && state != wire::SandboxState::kKilled;
+    EXPECT_EQ(open(1, 30).has_value(), live) << to_string(state);
+    EXPECT_EQ(complete(store.live_session(opened->id, at(40))).has_value(), live);
+    if (live) EXPECT_TRUE(complete(store.end_sessions(at(40)))->empty());
+  }
+  EXPECT_EQ(*complete(store.end_sessions(at(40))), std::vector{opened->id});
+  EXPECT_TRUE(complete(store.end_sessions(at(40)))->empty());
+}
+
+TYPED_TEST_P(StoreConformance, P18_AnAccessTokenIsOfOneSandboxAndMayChange) {
+  auto& store = *this->store;
+  const auto sandbox = this->sandbox("aaa");
+  ASSERT_TRUE(complete(store.insert_sandbox(sandbox)));
+  auto same_token = this->sandbox("bbb");
+  same_token.access = sandbox.access;
+  EXPECT_EQ(complete(store.insert_sandbox(same_token)).error().error, StoreError::kAlreadyExists);
+  const auto session = id_of<identity::SessionId>(1);
+  ASSERT_TRUE(complete(store.open_session(sandbox.access, this->holder, session, at(0), at(600))));
+  auto snapshot = *complete(store.load(sandbox.id));
+  snapshot.sandbox.access = id_of<CredentialHash>(9);
+  ASSERT_TRUE(complete(store.commit(snapshot)));
+  EXPECT_FALSE(complete(store.live_session(session, at(1))));
+  EXPECT_EQ(*complete(store.end_sessions(at(1))), std::vector{session});
+  EXPECT_TRUE(complete(store.open_session(snapshot.sandbox.access, this->holder,
+                                          id_of<identity::SessionId>(2), at(1), at(600))));
 }
 
 TYPED_TEST_P(StoreConformance, P34_CommitsCompareTheRevision) {
@@ -257,6 +308,8 @@ TYPED_TEST_P(StoreConformance, P6_BundleVersionsNeverGoBack) {
 REGISTER_TYPED_TEST_SUITE_P(StoreConformance, KeysAreAddedOnceListedAndRevoked,
                             P18_ASessionIsExtendedWhileItLivesAndReplacedAfter,
                             P11_ARevokedKeyHasNoLiveSessionAndNamesTheEnded,
+                            P18_AnAccessTokenHasSessionsUntilAKillBegins,
+                            P18_AnAccessTokenIsOfOneSandboxAndMayChange,
                             LC1_AnOperationOfEveryKindReadsBackAsItWasWritten,
                             P34_CommitsCompareTheRevision, P34_AGenerationIsOneRouteForEver,
                             FindsWhatIsUnfinishedExpiredListedAndPurged,

@@ -21,7 +21,8 @@ using wire::SandboxState;
 
 namespace {
 
-constexpr std::size_t kMaxApiKeyBytes = 256;
+constexpr std::size_t kMaxCredentialBytes = 256;
+constexpr std::string_view kAccessTokenPrefix = "sat_";
 constexpr std::chrono::hours kTombstoneLifetime{24};
 constexpr std::chrono::seconds kRetryUnfinished{30};
 constexpr std::chrono::seconds kCreationPatience{
@@ -40,8 +41,18 @@ std::unexpected<Refusal> no_store() {
   return refuse(Outcome::kUnavailable, "the control store does not answer");
 }
 
-ApiKeyHash hash_key(std::string_view key) {
-  return *ApiKeyHash::from(identity::sha256(as_bytes(key)));
+CredentialHash hash_of(std::string_view credential) {
+  return *CredentialHash::from(identity::sha256(as_bytes(credential)));
+}
+
+// `sat_` and 64 lower-case hexadecimal digits.
+bool is_access_token(std::string_view text) {
+  return text.starts_with(kAccessTokenPrefix) &&
+         CredentialHash::parse(text.substr(kAccessTokenPrefix.size())).has_value();
+}
+
+bool covers(const SessionRow& session, const fleet::Sandbox& sandbox) {
+  return sandbox.team == session.team && (!session.sandbox || *session.sandbox == sandbox.id);
 }
 
 std::string in_transition(SandboxState state) {
@@ -177,8 +188,27 @@ Task<std::expected<void, std::string>> ControlPlane::prepare_bundle() {
   co_return std::expected<void, std::string>{};
 }
 
+// Sandboxes whose token another key made get the one of this key.
+Task<std::expected<void, std::string>> ControlPlane::prepare_access() {
+  const auto executions = co_await store_.executions();
+  if (!executions) co_return std::unexpected("control store: " + executions.error().detail);
+  std::set<identity::SandboxId> sandboxes;
+  for (const auto& execution : *executions) sandboxes.insert(execution.route.sandbox);
+  for (const auto& sandbox : sandboxes) {
+    const auto access = hash_of(access_token(sandbox));
+    Driver::Change change = [&access](Snapshot& now) {
+      return std::exchange(now.sandbox.access, access) != access;
+    };
+    if (co_await driver_.change(sandbox, std::move(change))) {
+      log_.event(Level::kWarning, "sandbox.new_access_token", {{"sandbox", sandbox.text()}});
+    }
+  }
+  co_return std::expected<void, std::string>{};
+}
+
 Task<std::expected<void, std::string>> ControlPlane::start() {
   auto prepared = co_await prepare_bundle();
+  if (prepared) prepared = co_await prepare_access();
   if (!prepared) co_return prepared;
   for (const auto& worker : links_) tasks_.spawn("control.worker", worker->run());
   tasks_.spawn("control.tick", tick());
@@ -397,7 +427,7 @@ Task<void> ControlPlane::answer(std::shared_ptr<hop::Channel> channel, frame::Op
 template <class Request>
 Task<ControlPlane::Answer> ControlPlane::with_session(
     Bytes metadata, identity::HolderId holder,
-    Task<Answer> (ControlPlane::*handler)(Request, SessionRow)) {
+    Task<Answer> (ControlPlane::*handler)(Request, SessionRow), Serves serves) {
   auto request = wire::decode<Request>(metadata);
   if (!request) co_return refuse(Outcome::kInvalidArgument, "malformed request record");
   auto session = co_await store_.live_session(request->session, clock_.now());
@@ -406,6 +436,9 @@ Task<ControlPlane::Answer> ControlPlane::with_session(
     co_return no_session();
   }
   if (session->holder != holder) co_return no_session();
+  if (session->sandbox && serves == Serves::kTeams) {
+    co_return refuse(Outcome::kPermissionDenied, "an access token does not open this");
+  }
   co_return co_await (this->*handler)(*std::move(request), *std::move(session));
 }
 
@@ -441,7 +474,8 @@ Task<ControlPlane::Answer> ControlPlane::handle(Operation operation, Bytes metad
     case Operation::kSandboxRoute:
       co_return co_await with_session(std::move(metadata), holder, &ControlPlane::on_route);
     case Operation::kRouteResolve:
-      co_return co_await with_session(std::move(metadata), holder, &ControlPlane::on_resolve);
+      co_return co_await with_session(std::move(metadata), holder, &ControlPlane::on_resolve,
+                                      Serves::kTeamsAndSandboxes);
     case Operation::kPlatformStatus:
       co_return co_await with_session(std::move(metadata), holder,
                                       &ControlPlane::on_platform_status);
@@ -476,32 +510,42 @@ fleet::Operation ControlPlane::new_operation(OperationKind kind) {
   return operation;
 }
 
-Task<ControlPlane::Found> ControlPlane::load(identity::SandboxId sandbox, identity::TeamId team) {
+Task<ControlPlane::Found> ControlPlane::load(identity::SandboxId sandbox, SessionRow session) {
   auto snapshot = co_await store_.load(sandbox);
   if (!snapshot) {
     if (snapshot.error().error == StoreError::kFailed) co_return no_store();
     co_return not_found();
   }
-  if (snapshot->sandbox.team != team) co_return not_found();
+  if (!covers(session, snapshot->sandbox)) co_return not_found();
   co_return *std::move(snapshot);
 }
 
-Task<ControlPlane::Answer> ControlPlane::info_of(identity::SandboxId sandbox,
-                                                 identity::TeamId team) {
-  SPACE_CO_TRY(auto snapshot, co_await load(sandbox, team));
-  co_return wire::encode(to_info(snapshot));
+std::string ControlPlane::access_token(const identity::SandboxId& sandbox) const {
+  const auto mac = identity::hmac_sha256(options_.access_key.reveal(), as_bytes(sandbox.text()));
+  return std::string(kAccessTokenPrefix) + to_hex(mac);
+}
+
+wire::SandboxInfo ControlPlane::full_info(const Snapshot& snapshot) const {
+  auto info = to_info(snapshot);
+  info.access_token = access_token(info.sandbox);
+  return info;
+}
+
+Task<ControlPlane::Answer> ControlPlane::info_of(identity::SandboxId sandbox, SessionRow session) {
+  SPACE_CO_TRY(const auto snapshot, co_await load(sandbox, std::move(session)));
+  co_return wire::encode(full_info(snapshot));
 }
 
 // The answer of an operation that leads to `wanted`: another operation, a kill above all, may have
 // taken its place meanwhile, and then it did not do what was asked.
-Task<ControlPlane::Answer> ControlPlane::info_in(identity::SandboxId sandbox, identity::TeamId team,
+Task<ControlPlane::Answer> ControlPlane::info_in(identity::SandboxId sandbox, SessionRow session,
                                                  SandboxState wanted) {
-  SPACE_CO_TRY(const auto snapshot, co_await load(sandbox, team));
+  SPACE_CO_TRY(const auto snapshot, co_await load(sandbox, std::move(session)));
   if (snapshot.sandbox.state != wanted) {
     co_return refuse(Outcome::kUnavailable, "another operation took its place; the sandbox is " +
                                                 std::string(to_string(snapshot.sandbox.state)));
   }
-  co_return wire::encode(to_info(snapshot));
+  co_return wire::encode(full_info(snapshot));
 }
 
 OperationResult ControlPlane::need_worker(const WorkerId& worker) {
@@ -555,21 +599,26 @@ Task<std::expected<WorkerId, Refusal>> ControlPlane::choose_worker(std::optional
 
 Task<ControlPlane::Answer> ControlPlane::on_session_open(wire::SessionOpenRequest request,
                                                          identity::HolderId holder) {
-  if (request.api_key.empty() || request.api_key.size() > kMaxApiKeyBytes) {
-    co_return refuse(Outcome::kUnauthenticated, "the API key is not valid");
-  }
+  const auto& credential = request.api_key;
+  const auto unknown = [&credential] {
+    return is_access_token(credential)
+               ? not_found()
+               : refuse(Outcome::kUnauthenticated, "the API key is not valid");
+  };
+  if (credential.empty() || credential.size() > kMaxCredentialBytes) co_return unknown();
   const auto now = clock_.now();
-  auto session = co_await store_.open_session(hash_key(request.api_key), holder,
+  auto session = co_await store_.open_session(hash_of(credential), holder,
                                               random_id<identity::SessionId>(entropy_), now,
                                               now + kSessionLifetime);
   if (!session) {
     if (session.error().error == StoreError::kFailed) co_return no_store();
-    co_return refuse(Outcome::kUnauthenticated, "the API key is not valid");
+    co_return unknown();
   }
   wire::SessionOpenResult result;
   result.session = session->id;
   result.team = session->team;
   result.expires_at = session->expires_at;
+  result.sandbox = session->sandbox;
   co_return wire::encode(result);
 }
 
@@ -596,6 +645,7 @@ Task<ControlPlane::Answer> ControlPlane::on_create(wire::SandboxCreateRequest re
   fleet::Sandbox sandbox;
   sandbox.id = *identity::SandboxId::parse(to_base32(random).substr(0, 20));
   sandbox.team = session.team;
+  sandbox.access = hash_of(access_token(sandbox.id));
   sandbox.template_name = std::move(request.template_name);
   sandbox.metadata = std::move(request.metadata);
   sandbox.envs = std::move(request.envs);
@@ -616,7 +666,7 @@ Task<ControlPlane::Answer> ControlPlane::on_create(wire::SandboxCreateRequest re
   const auto id = snapshot.sandbox.id;
   auto done = co_await driver_.create(std::move(snapshot.sandbox));
   if (!done) co_return std::unexpected(std::move(done).error());
-  co_return co_await info_in(id, session.team, SandboxState::kRunning);
+  co_return co_await info_in(id, session, SandboxState::kRunning);
 }
 
 Task<ControlPlane::Answer> ControlPlane::on_list(wire::SandboxListRequest, SessionRow session) {
@@ -628,13 +678,13 @@ Task<ControlPlane::Answer> ControlPlane::on_list(wire::SandboxListRequest, Sessi
 }
 
 Task<ControlPlane::Answer> ControlPlane::on_get(wire::SandboxRequest request, SessionRow session) {
-  SPACE_CO_TRY(const auto snapshot, co_await load(request.sandbox, session.team));
+  SPACE_CO_TRY(const auto snapshot, co_await load(request.sandbox, session));
   if (snapshot.sandbox.state == SandboxState::kKilled) co_return not_found();
-  co_return wire::encode(to_info(snapshot));
+  co_return wire::encode(full_info(snapshot));
 }
 
 Task<ControlPlane::Answer> ControlPlane::on_kill(wire::SandboxRequest request, SessionRow session) {
-  SPACE_CO_TRY(const auto snapshot, co_await load(request.sandbox, session.team));
+  SPACE_CO_TRY(const auto snapshot, co_await load(request.sandbox, session));
   const auto& sandbox = snapshot.sandbox;
   OperationResult done;
   if (sandbox.state == SandboxState::kKilling && sandbox.operation) {
@@ -643,7 +693,7 @@ Task<ControlPlane::Answer> ControlPlane::on_kill(wire::SandboxRequest request, S
     done = co_await driver_.run(sandbox.id, new_operation(OperationKind::kKill));
   }
   if (!done) co_return std::unexpected(std::move(done).error());
-  co_return co_await info_of(request.sandbox, session.team);
+  co_return co_await info_of(request.sandbox, session);
 }
 
 Task<ControlPlane::Answer> ControlPlane::on_set_timeout(wire::SandboxTimeoutRequest request,
@@ -651,7 +701,7 @@ Task<ControlPlane::Answer> ControlPlane::on_set_timeout(wire::SandboxTimeoutRequ
   if (!valid_timeout(request.timeout_s)) {
     co_return refuse(Outcome::kInvalidArgument, "the timeout must be 1 to 86400 seconds");
   }
-  SPACE_CO_TRY(const auto snapshot, co_await load(request.sandbox, session.team));
+  SPACE_CO_TRY(const auto snapshot, co_await load(request.sandbox, session));
   const auto ends_at = clock_.now() + std::chrono::seconds(request.timeout_s);
   SandboxState state = snapshot.sandbox.state;
   Driver::Change change = [&](Snapshot& now) {
@@ -667,12 +717,12 @@ Task<ControlPlane::Answer> ControlPlane::on_set_timeout(wire::SandboxTimeoutRequ
     co_return refuse(Outcome::kUnavailable, in_transition(state));
   }
   if (!written) co_return no_store();
-  co_return co_await info_of(request.sandbox, session.team);
+  co_return co_await info_of(request.sandbox, session);
 }
 
 Task<ControlPlane::Answer> ControlPlane::on_pause(wire::SandboxPauseRequest request,
                                                   SessionRow session) {
-  SPACE_CO_TRY(const auto snapshot, co_await load(request.sandbox, session.team));
+  SPACE_CO_TRY(const auto snapshot, co_await load(request.sandbox, session));
   const auto& sandbox = snapshot.sandbox;
   if (sandbox.state == SandboxState::kKilled || sandbox.state == SandboxState::kKilling) {
     co_return not_found();
@@ -687,7 +737,7 @@ Task<ControlPlane::Answer> ControlPlane::on_pause(wire::SandboxPauseRequest requ
     if (done) done = co_await driver_.run(sandbox.id, new_operation(OperationKind::kPause));
   }
   if (!done) co_return std::unexpected(std::move(done).error());
-  co_return co_await info_in(request.sandbox, session.team, SandboxState::kPaused);
+  co_return co_await info_in(request.sandbox, session, SandboxState::kPaused);
 }
 
 Task<ControlPlane::Answer> ControlPlane::on_resume(wire::SandboxResumeRequest request,
@@ -695,8 +745,9 @@ Task<ControlPlane::Answer> ControlPlane::on_resume(wire::SandboxResumeRequest re
   if (request.timeout_s && !valid_timeout(*request.timeout_s)) {
     co_return refuse(Outcome::kInvalidArgument, "the timeout must be 1 to 86400 seconds");
   }
+  wire::SandboxResumeResult result;
   for (int round = 0; round < kResumeRounds; ++round) {
-    SPACE_CO_TRY(const auto snapshot, co_await load(request.sandbox, session.team));
+    SPACE_CO_TRY(const auto snapshot, co_await load(request.sandbox, session));
     const auto& sandbox = snapshot.sandbox;
     OperationResult done;
     switch (sandbox.state) {
@@ -713,11 +764,15 @@ Task<ControlPlane::Answer> ControlPlane::on_resume(wire::SandboxResumeRequest re
           };
           co_await driver_.change(request.sandbox, std::move(extend));
         }
-        co_return co_await info_of(request.sandbox, session.team);
+        SPACE_CO_TRY(const auto now, co_await load(request.sandbox, session));
+        result.info = full_info(now);
+        co_return wire::encode(result);
       }
+      case SandboxState::kResuming:
+        result.resumed = true;
+        [[fallthrough]];
       case SandboxState::kCreating:
       case SandboxState::kPausing:
-      case SandboxState::kResuming:
       case SandboxState::kMoving:
         if (!sandbox.operation)
           co_return refuse(Outcome::kUnavailable, in_transition(sandbox.state));
@@ -726,6 +781,7 @@ Task<ControlPlane::Answer> ControlPlane::on_resume(wire::SandboxResumeRequest re
       case SandboxState::kPaused: {
         const auto* parked = fleet::parked(snapshot);
         if (parked == nullptr) co_return refuse(Outcome::kUnavailable, "nothing is parked");
+        result.resumed = true;
         auto operation = new_operation(OperationKind::kResume);
         operation.timeout_s = request.timeout_s.value_or(kDefaultTimeoutSeconds);
         operation.target = request.worker.value_or(parked->route.worker);
@@ -743,7 +799,7 @@ Task<ControlPlane::Answer> ControlPlane::on_resume(wire::SandboxResumeRequest re
         done = co_await driver_.run(sandbox.id, std::move(operation));
         if (!done) {
           // Somebody else's resume began first: join it (C009).
-          SPACE_CO_TRY(const auto now, co_await load(request.sandbox, session.team));
+          SPACE_CO_TRY(const auto now, co_await load(request.sandbox, session));
           const auto& current = now.sandbox.operation;
           if (now.sandbox.state == SandboxState::kRunning ||
               (now.sandbox.state == SandboxState::kResuming && current && current->id != ours)) {
@@ -767,7 +823,7 @@ Task<ControlPlane::Answer> ControlPlane::on_resume(wire::SandboxResumeRequest re
 
 Task<ControlPlane::Answer> ControlPlane::on_move(wire::SandboxMoveRequest request,
                                                  SessionRow session) {
-  SPACE_CO_TRY(const auto snapshot, co_await load(request.sandbox, session.team));
+  SPACE_CO_TRY(const auto snapshot, co_await load(request.sandbox, session));
   const auto& sandbox = snapshot.sandbox;
   if (sandbox.state == SandboxState::kKilled || sandbox.state == SandboxState::kKilling) {
     co_return not_found();
@@ -787,12 +843,12 @@ Task<ControlPlane::Answer> ControlPlane::on_move(wire::SandboxMoveRequest reques
   SPACE_CO_TRY(operation.target, co_await choose_worker(request.worker, from));
   done = co_await driver_.run(sandbox.id, std::move(operation));
   if (!done) co_return std::unexpected(std::move(done).error());
-  co_return co_await info_in(request.sandbox, session.team, SandboxState::kRunning);
+  co_return co_await info_in(request.sandbox, session, SandboxState::kRunning);
 }
 
 Task<ControlPlane::Answer> ControlPlane::on_route(wire::SandboxRequest request,
                                                   SessionRow session) {
-  SPACE_CO_TRY(const auto snapshot, co_await load(request.sandbox, session.team));
+  SPACE_CO_TRY(const auto snapshot, co_await load(request.sandbox, session));
   if (snapshot.sandbox.state == SandboxState::kKilled) co_return not_found();
   wire::SandboxRouteResult result;
   if (const auto* execution = fleet::serving(snapshot)) {
@@ -827,7 +883,7 @@ Task<ControlPlane::Answer> ControlPlane::on_route(wire::SandboxRequest request,
 
 Task<ControlPlane::Answer> ControlPlane::on_resolve(wire::RouteResolveRequest request,
                                                     SessionRow session) {
-  SPACE_CO_TRY(const auto snapshot, co_await load(request.sandbox, session.team));
+  SPACE_CO_TRY(const auto snapshot, co_await load(request.sandbox, session));
   const auto& sandbox = snapshot.sandbox;
   if (sandbox.state == SandboxState::kKilled || sandbox.state == SandboxState::kKilling) {
     co_return not_found();
@@ -854,7 +910,7 @@ Task<ControlPlane::Answer> ControlPlane::on_mint(wire::CapabilityMintRequest req
   const auto view = co_await store_.mint_view(request.session, request.route.sandbox, now);
   if (!view) co_return no_store();
   if (!view->session || view->session->holder != holder) co_return no_session();
-  if (!view->snapshot || view->snapshot->sandbox.team != view->session->team ||
+  if (!view->snapshot || !covers(*view->session, view->snapshot->sandbox) ||
       view->snapshot->sandbox.state == SandboxState::kKilled) {
     co_return not_found();
   }
@@ -931,7 +987,7 @@ Task<StoreResult<std::string>> ControlPlane::create_api_key(ControlStore& store,
   std::array<std::byte, 20> random{};
   entropy.fill(random);
   auto key = "e2b_" + to_hex(random);
-  ApiKeyRow row{hash_key(key), std::move(team), now, std::nullopt};
+  ApiKeyRow row{hash_of(key), std::move(team), now, std::nullopt};
   const auto added = co_await store.add_api_key(std::move(row));
   if (!added) co_return std::unexpected(added.error());
   co_return key;

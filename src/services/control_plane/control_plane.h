@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/secret.h"
 #include "core/wire/messages.h"
 #include "ports/control_store.h"
 #include "ports/signer.h"
@@ -19,8 +20,13 @@ inline constexpr std::uint32_t kMaxTimeoutSeconds = 86'400;
 inline constexpr std::uint32_t kDefaultTimeoutSeconds = 300;
 inline constexpr std::size_t kMaxNodeApiConnections = 64;
 
+// Makes the access tokens of sandboxes. Another key makes other tokens: the old ones end.
+inline constexpr std::size_t kAccessKeyBytes = 32;
+using AccessKey = Secret<kAccessKeyBytes>;
+
 struct Options {
   identity::Issuer issuer;
+  AccessKey access_key;
   identity::OwnerId owner;  // this replica's name in lifecycle operations
   std::vector<WorkerOptions> workers;
   std::map<std::uint32_t, identity::HolderId> holders;  // peer uid -> the node-api's key (P-1)
@@ -64,6 +70,7 @@ class ControlPlane final : private WorkerLink::Owner {
   Task<void> worker_seen(WorkerLink& link) override;
 
   Task<std::expected<void, std::string>> prepare_bundle();
+  Task<std::expected<void, std::string>> prepare_access();
   Task<void> check_serving(WorkerLink& link);
   Task<void> tick();
   Task<void> serve_node_api(std::unique_ptr<Stream> stream);
@@ -86,16 +93,21 @@ class ControlPlane final : private WorkerLink::Owner {
   Task<Answer> on_mint(wire::CapabilityMintRequest request, identity::HolderId holder);
   Task<Answer> on_platform_status(wire::PlatformStatusRequest request, SessionRow session);
 
+  // Which sessions a handler serves.
+  enum class Serves : std::uint8_t { kTeams, kTeamsAndSandboxes };
   template <class Request>
   Task<Answer> with_session(Bytes metadata, identity::HolderId holder,
-                            Task<Answer> (ControlPlane::*handler)(Request, SessionRow));
+                            Task<Answer> (ControlPlane::*handler)(Request, SessionRow),
+                            Serves serves = Serves::kTeams);
 
-  // The team's sandbox, killed ones included; a foreign one is kNotFound like an unknown one
+  // A sandbox of the session, killed ones included; any other is kNotFound like an unknown one
   // (C023).
-  Task<Found> load(identity::SandboxId sandbox, identity::TeamId team);
-  Task<Answer> info_of(identity::SandboxId sandbox, identity::TeamId team);
-  Task<Answer> info_in(identity::SandboxId sandbox, identity::TeamId team,
-                       wire::SandboxState wanted);
+  Task<Found> load(identity::SandboxId sandbox, SessionRow session);
+  // With its access token.
+  wire::SandboxInfo full_info(const fleet::Snapshot& snapshot) const;
+  Task<Answer> info_of(identity::SandboxId sandbox, SessionRow session);
+  Task<Answer> info_in(identity::SandboxId sandbox, SessionRow session, wire::SandboxState wanted);
+  std::string access_token(const identity::SandboxId& sandbox) const;
   Task<std::expected<identity::WorkerId, fleet::Refusal>> choose_worker(
       std::optional<identity::WorkerId> wish, std::optional<identity::WorkerId> except);
   // Refuses with the reason when the worker cannot be reached now.

@@ -159,6 +159,7 @@ class Site {
     Options options;
     options.issuer = *identity::Issuer::parse("space");
     options.owner = *identity::OwnerId::parse("control-1");
+    options.access_key = access_key.duplicate();
     for (const auto& id : {kW1, kW2}) {
       options.workers.push_back(
           {id, "sim:" + id.text() + "/control", "sim:" + id.text() + "/hop", 64});
@@ -191,10 +192,12 @@ class Site {
     faults.die_at_name.clear();
     start_plane();
   }
+  std::expected<wire::SessionOpenResult, frame::End> open_with(const std::string& credential) {
+    return call<wire::SessionOpenResult>(Operation::kSessionOpen,
+                                         wire::SessionOpenRequest{credential});
+  }
   void open_session() {
-    wire::SessionOpenRequest request;
-    request.api_key = key;
-    const auto opened = call<wire::SessionOpenResult>(Operation::kSessionOpen, request);
+    const auto opened = open_with(key);
     ASSERT_TRUE(opened);
     session = opened->session;
   }
@@ -240,13 +243,20 @@ class Site {
     request.sandbox = id;
     return request;
   }
-  std::expected<SandboxInfo, frame::End> resume(
+  std::expected<wire::SandboxResumeResult, frame::End> connect(
       const identity::SandboxId& id, std::optional<WorkerId> worker = std::nullopt,
       std::optional<std::uint32_t> timeout_s = std::nullopt) {
     auto request = resume_request(id);
     request.worker = std::move(worker);
     request.timeout_s = timeout_s;
-    return call<SandboxInfo>(Operation::kSandboxResume, request);
+    return call<wire::SandboxResumeResult>(Operation::kSandboxResume, request);
+  }
+  std::expected<SandboxInfo, frame::End> resume(
+      const identity::SandboxId& id, std::optional<WorkerId> worker = std::nullopt,
+      std::optional<std::uint32_t> timeout_s = std::nullopt) {
+    auto result = connect(id, std::move(worker), timeout_s);
+    if (!result) return std::unexpected(std::move(result).error());
+    return std::move(result->info);
   }
   std::expected<SandboxInfo, frame::End> move(const identity::SandboxId& id,
                                               std::optional<WorkerId> worker = std::nullopt) {
@@ -281,6 +291,7 @@ class Site {
   sim::SimClock clock;
   sim::SimEntropy entropy;
   MemoryStore store;
+  AccessKey access_key{identity::sha256(as_bytes("access"))};
   std::unique_ptr<TestSigner> signer = std::make_unique<TestSigner>();
   NoLog log;
   Dying faults;
@@ -469,10 +480,11 @@ TEST(ControlPlane, C009_TwentyResumesAtOnceMakeOneGeneration) {
   ASSERT_TRUE(site.world.run(callers.join()));
   for (const auto& outcome : outcomes) {
     ASSERT_TRUE(outcome) << outcome.error().message;
-    const auto info = wire::decode<SandboxInfo>(*outcome);
-    ASSERT_TRUE(info);
-    EXPECT_EQ(info->state, SandboxState::kRunning);
-    EXPECT_EQ(info->generation.value, 2U);
+    const auto result = wire::decode<wire::SandboxResumeResult>(*outcome);
+    ASSERT_TRUE(result);
+    EXPECT_TRUE(result->resumed);
+    EXPECT_EQ(result->info.state, SandboxState::kRunning);
+    EXPECT_EQ(result->info.generation.value, 2U);
   }
   EXPECT_EQ(site.w1().installs, 2U);
 }
@@ -566,6 +578,136 @@ TEST(ControlPlane, C023_AForeignSandboxAnswersLikeAnUnknownOne) {
   EXPECT_TRUE(site.w1().installed.contains(id));
 }
 
+bool is_token(const std::string& text) {
+  return text.size() == 68 && text.starts_with("sat_") && from_hex(text.substr(4)).has_value();
+}
+
+TEST(ControlPlane, P18_AnAccessTokenOpensASessionOfItsSandboxAlone) {
+  Site site;
+  const auto mine = site.create();
+  const auto other = site.create();
+  EXPECT_TRUE(is_token(mine->access_token));
+  EXPECT_NE(mine->access_token, other->access_token);
+  EXPECT_EQ(site.get(mine->sandbox)->access_token, mine->access_token);
+  EXPECT_EQ(site.connect(mine->sandbox)->info.access_token, mine->access_token);
+  wire::SandboxListRequest list;
+  list.session = site.session;
+  for (const auto& info :
+       site.call<wire::SandboxListResult>(Operation::kSandboxList, list)->sandboxes) {
+    EXPECT_EQ(info.access_token, "");
+  }
+  const auto other_route = site.resolve(other->sandbox)->route;
+
+  const auto opened = site.open_with(mine->access_token);
+  ASSERT_TRUE(opened) << opened.error().message;
+  EXPECT_EQ(opened->sandbox, mine->sandbox);
+  EXPECT_EQ(opened->team.text(), "team-a");
+  EXPECT_EQ(site.open_with(mine->access_token)->session, opened->session);
+  EXPECT_EQ(site.open_with(site.key)->sandbox, std::nullopt);
+  site.session = opened->session;
+  const auto route = site.resolve(mine->sandbox);
+  ASSERT_TRUE(route) << route.error().message;
+  EXPECT_TRUE(site.mint(site.mint_request(route->route)));
+
+  // C023: the team's other sandbox is as unknown as any.
+  const auto unknown = *identity::SandboxId::parse("aaaaaaaaaaaaaaaaaaaa");
+  auto unknown_route = other_route;
+  unknown_route.sandbox = unknown;
+  for (const auto& error : {site.resolve(other->sandbox).error(), site.resolve(unknown).error(),
+                            site.mint(site.mint_request(other_route)).error(),
+                            site.mint(site.mint_request(unknown_route)).error()}) {
+    EXPECT_EQ(error.outcome, Outcome::kNotFound);
+    EXPECT_EQ(error.message, "no such sandbox");
+  }
+}
+
+TEST(ControlPlane, P18_AnAccessTokenDoesNothingButResolveAndMint) {
+  Site site;
+  const auto made = site.create();
+  const auto& id = made->sandbox;
+  const auto session = site.open_with(made->access_token)->session;
+  const auto denied = [&](Operation operation, const auto& request) {
+    const auto outcome = site.raw_call(operation, wire::encode(request));
+    ASSERT_FALSE(outcome) << policy::info(operation).name;
+    EXPECT_EQ(outcome.error().outcome, Outcome::kPermissionDenied) << policy::info(operation).name;
+  };
+  wire::SandboxCreateRequest create;
+  create.session = session;
+  create.template_name = "host";
+  denied(Operation::kSandboxCreate, create);
+  wire::SandboxListRequest list;
+  list.session = session;
+  denied(Operation::kSandboxList, list);
+  denied(Operation::kSandboxGet, wire::SandboxRequest{session, id});
+  denied(Operation::kSandboxKill, wire::SandboxRequest{session, id});
+  denied(Operation::kSandboxRoute, wire::SandboxRequest{session, id});
+  denied(Operation::kSandboxSetTimeout, wire::SandboxTimeoutRequest{session, id, 60});
+  denied(Operation::kSandboxPause, wire::SandboxPauseRequest{session, id});
+  wire::SandboxResumeRequest resume;
+  resume.session = session;
+  resume.sandbox = id;
+  denied(Operation::kSandboxResume, resume);
+  denied(Operation::kSandboxMove, wire::SandboxMoveRequest{session, id, kW2});
+  denied(Operation::kPlatformStatus, wire::PlatformStatusRequest{session});
+  EXPECT_EQ(site.get(id)->state, SandboxState::kRunning);
+}
+
+TEST(ControlPlane, P11_AKillEndsTheSessionsOfTheAccessToken) {
+  Site site;
+  const auto made = site.create(kW1);
+  const auto kept = site.create(kW1);
+  const auto session = site.open_with(made->access_token)->session;
+  const auto kept_session = site.open_with(kept->access_token)->session;
+  const auto route = site.resolve(made->sandbox)->route;
+  ASSERT_TRUE(site.pause(made->sandbox));
+  EXPECT_EQ(site.open_with(made->access_token)->session, session);  // a paused one keeps it
+  ASSERT_TRUE(site.kill(made->sandbox));
+  const auto team_session = std::exchange(site.session, session);
+  EXPECT_EQ(site.resolve(made->sandbox).error().outcome, Outcome::kUnauthenticated);
+  EXPECT_EQ(site.mint(site.mint_request(route)).error().outcome, Outcome::kUnauthenticated);
+  site.session = team_session;
+  site.world.run_for(seconds(2));
+  EXPECT_EQ(site.w1().ended, std::vector{session});
+  EXPECT_EQ(site.client->ended, std::vector{session});
+  EXPECT_TRUE(site.open_with(kept->access_token));
+  EXPECT_EQ(site.open_with(kept->access_token)->session, kept_session);
+
+  // The token of a killed one, one that never was, and any other text.
+  auto forged = kept->access_token;
+  forged.back() = forged.back() == '0' ? '1' : '0';
+  for (const auto& token : {made->access_token, forged}) {
+    EXPECT_EQ(site.open_with(token).error().outcome, Outcome::kNotFound);
+    EXPECT_EQ(site.open_with(token).error().message, "no such sandbox");
+  }
+  for (const std::string& text :
+       {std::string("sat_"), kept->access_token + "0", std::string("x")}) {
+    EXPECT_EQ(site.open_with(text).error().outcome, Outcome::kUnauthenticated);
+  }
+}
+
+TEST(ControlPlane, P18_AnAccessTokenEndsWhenTheKillBegins) {
+  Site site;
+  const auto made = site.create(kW1);
+  ASSERT_TRUE(site.open_with(made->access_token));
+  site.cut(kW1);
+  EXPECT_FALSE(site.kill(made->sandbox));  // it goes on when the worker is back
+  EXPECT_EQ(site.open_with(made->access_token).error().outcome, Outcome::kNotFound);
+}
+
+TEST(ControlPlane, P18_AnotherAccessKeyMakesOtherTokens) {
+  Site site;
+  const auto made = site.create();
+  ASSERT_TRUE(site.open_with(made->access_token));
+  site.restart_plane();
+  EXPECT_TRUE(site.open_with(made->access_token));
+  site.access_key = AccessKey{identity::sha256(as_bytes("another"))};
+  site.restart_plane();
+  EXPECT_EQ(site.open_with(made->access_token).error().outcome, Outcome::kNotFound);
+  const auto token = site.get(made->sandbox)->access_token;
+  EXPECT_NE(token, made->access_token);
+  EXPECT_TRUE(site.open_with(token));
+}
+
 TEST(ControlPlane, P3_MintsOnlyForALiveSessionAndTheCurrentInstalledExecution) {
   Site site;
   const auto id = site.create()->sandbox;
@@ -640,7 +782,7 @@ TEST(ControlPlane, P18_TheSameKeyAndHolderExtendOneSession) {
   EXPECT_NE(site.session, first);
 }
 
-Task<void> revoke(MemoryStore& store, ApiKeyHash hash, WallTime now) {
+Task<void> revoke(MemoryStore& store, CredentialHash hash, WallTime now) {
   EXPECT_TRUE(co_await store.revoke_api_key(hash, now));
 }
 
@@ -648,7 +790,7 @@ TEST(ControlPlane, P11_ARevokedKeyEndsItsSessionsEverywhere) {
   Site site;
   const auto id = site.create()->sandbox;
   const auto route = site.resolve(id)->route;
-  const auto hash = *ApiKeyHash::from(identity::sha256(as_bytes(site.key)));
+  const auto hash = *CredentialHash::from(identity::sha256(as_bytes(site.key)));
   ASSERT_TRUE(site.world.run(revoke(site.store, hash, site.clock.now())));
   EXPECT_EQ(site.mint(site.mint_request(route)).error().outcome, Outcome::kUnauthenticated);
   site.world.run_for(seconds(2));

@@ -262,7 +262,9 @@ Task<void> SpaceApi::resume_sandbox(Call& call) {
   }
   request.worker = worker_wish(fields);
   if (!co_await call.accepted(fields)) co_return;
-  co_await call.answer_info(Operation::kSandboxResume, std::move(request));
+  const auto result = co_await call.ask_sandbox<wire::SandboxResumeResult>(
+      Operation::kSandboxResume, std::move(request));
+  if (result) co_await call.answer(200, to_json(result->info));
 }
 
 Task<void> SpaceApi::move_sandbox(Call& call) {

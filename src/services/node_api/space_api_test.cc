@@ -333,6 +333,8 @@ TEST_F(SpaceApiTest, LifecycleCallsReachTheControlPlaneWithTheirParameters) {
     } else if (open.operation == kSandboxResume) {
       const auto request = *wire::decode<wire::SandboxResumeRequest>(open.metadata);
       seen.push_back("resume " + request.worker->text() + " " + std::to_string(*request.timeout_s));
+      testing::answer(channel, wire::encode(wire::SandboxResumeResult{info, true}));
+      return true;
     } else if (open.operation == kSandboxKill) {
       testing::refuse(channel, frame::Outcome::kConflict, "paused");
       return true;

@@ -1,5 +1,7 @@
 #include "services/control_plane/testing/memory_store.h"
 
+#include <algorithm>
+
 namespace space::control_plane {
 namespace {
 
@@ -19,7 +21,7 @@ Task<StoreResult<void>> MemoryStore::add_api_key(ApiKeyRow row) {
   co_return StoreResult<void>{};
 }
 
-Task<StoreResult<void>> MemoryStore::revoke_api_key(ApiKeyHash hash, WallTime now) {
+Task<StoreResult<void>> MemoryStore::revoke_api_key(CredentialHash hash, WallTime now) {
   const auto at = keys_.find(hash);
   if (at == keys_.end()) co_return failure(StoreError::kNotFound, "no such key");
   if (!at->second.revoked_at) at->second.revoked_at = now;
@@ -32,29 +34,49 @@ Task<StoreResult<std::vector<ApiKeyRow>>> MemoryStore::list_api_keys() {
   co_return rows;
 }
 
-Task<StoreResult<SessionRow>> MemoryStore::open_session(ApiKeyHash key, identity::HolderId holder,
+std::optional<SessionRow> MemoryStore::authorise(const CredentialHash& credential) const {
+  SessionRow row;
+  row.credential = credential;
+  if (const auto key = keys_.find(credential); key != keys_.end()) {
+    if (key->second.revoked_at) return std::nullopt;
+    row.team = key->second.team;
+    return row;
+  }
+  for (const auto& [id, sandbox] : sandboxes_) {
+    if (sandbox.access != credential || sandbox.state == SandboxState::kKilling ||
+        sandbox.state == SandboxState::kKilled) {
+      continue;
+    }
+    row.team = sandbox.team;
+    row.sandbox = id;
+    return row;
+  }
+  return std::nullopt;
+}
+
+Task<StoreResult<SessionRow>> MemoryStore::open_session(CredentialHash credential,
+                                                        identity::HolderId holder,
                                                         identity::SessionId fresh, WallTime now,
                                                         WallTime expires_at) {
-  const auto at = keys_.find(key);
-  if (at == keys_.end() || at->second.revoked_at) {
-    co_return failure(StoreError::kNotFound, "no such key");
-  }
+  auto opened = authorise(credential);
+  if (!opened) co_return failure(StoreError::kNotFound, "no such credential");
   for (auto& [id, row] : sessions_) {
-    if (row.key == key && row.holder == holder && row.expires_at > now) {
+    if (row.credential == credential && row.holder == holder && row.expires_at > now) {
       row.expires_at = expires_at;
       co_return row;
     }
   }
-  SessionRow row{fresh, key, at->second.team, holder, expires_at};
-  sessions_.emplace(fresh, row);
-  co_return row;
+  opened->id = fresh;
+  opened->holder = holder;
+  opened->expires_at = expires_at;
+  sessions_.emplace(fresh, *opened);
+  co_return *std::move(opened);
 }
 
 const SessionRow* MemoryStore::find_live(const identity::SessionId& id, WallTime now) const {
   const auto at = sessions_.find(id);
   if (at == sessions_.end() || at->second.expires_at <= now) return nullptr;
-  const auto key = keys_.find(at->second.key);
-  return key == keys_.end() || key->second.revoked_at ? nullptr : &at->second;
+  return authorise(at->second.credential) ? &at->second : nullptr;
 }
 
 Task<StoreResult<SessionRow>> MemoryStore::live_session(identity::SessionId id, WallTime now) {
@@ -66,17 +88,19 @@ Task<StoreResult<SessionRow>> MemoryStore::live_session(identity::SessionId id, 
 Task<StoreResult<std::vector<identity::SessionId>>> MemoryStore::end_sessions(WallTime now) {
   std::vector<identity::SessionId> ended;
   for (auto it = sessions_.begin(); it != sessions_.end();) {
-    const auto key = keys_.find(it->second.key);
-    const bool revoked = key == keys_.end() || key->second.revoked_at;
-    if (revoked) ended.push_back(it->first);
-    it = revoked || it->second.expires_at <= now ? sessions_.erase(it) : std::next(it);
+    const bool expired = it->second.expires_at <= now;
+    const bool revoked = !authorise(it->second.credential);
+    if (revoked && !expired) ended.push_back(it->first);
+    it = revoked || expired ? sessions_.erase(it) : std::next(it);
   }
   co_return ended;
 }
 
 Task<StoreResult<void>> MemoryStore::insert_sandbox(fleet::Sandbox sandbox) {
-  if (!sandboxes_.emplace(sandbox.id, sandbox).second) {
-    co_return failure(StoreError::kAlreadyExists, "this sandbox id is in use");
+  const bool token_taken = std::ranges::any_of(
+      sandboxes_, [&](const auto& item) { return item.second.access == sandbox.access; });
+  if (token_taken || !sandboxes_.emplace(sandbox.id, sandbox).second) {
+    co_return failure(StoreError::kAlreadyExists, "this sandbox id or access token is in use");
   }
   co_return StoreResult<void>{};
 }

@@ -11,9 +11,9 @@ namespace space::control_plane {
 class MemoryStore final : public ControlStore {
  public:
   Task<StoreResult<void>> add_api_key(ApiKeyRow row) override;
-  Task<StoreResult<void>> revoke_api_key(ApiKeyHash hash, WallTime now) override;
+  Task<StoreResult<void>> revoke_api_key(CredentialHash hash, WallTime now) override;
   Task<StoreResult<std::vector<ApiKeyRow>>> list_api_keys() override;
-  Task<StoreResult<SessionRow>> open_session(ApiKeyHash key, identity::HolderId holder,
+  Task<StoreResult<SessionRow>> open_session(CredentialHash credential, identity::HolderId holder,
                                              identity::SessionId fresh, WallTime now,
                                              WallTime expires_at) override;
   Task<StoreResult<SessionRow>> live_session(identity::SessionId id, WallTime now) override;
@@ -37,10 +37,13 @@ class MemoryStore final : public ControlStore {
   std::vector<fleet::Execution> history(const identity::SandboxId& sandbox) const;
 
  private:
+  // What a session of this credential would be, without id, holder and time; null when it opens
+  // none.
+  std::optional<SessionRow> authorise(const CredentialHash& credential) const;
   const SessionRow* find_live(const identity::SessionId& id, WallTime now) const;
   fleet::Snapshot snapshot(const fleet::Sandbox& sandbox) const;
 
-  std::map<ApiKeyHash, ApiKeyRow> keys_;
+  std::map<CredentialHash, ApiKeyRow> keys_;
   std::map<identity::SessionId, SessionRow> sessions_;
   std::map<identity::SandboxId, fleet::Sandbox> sandboxes_;
   std::map<std::pair<identity::SandboxId, identity::Generation>, fleet::Execution> executions_;
