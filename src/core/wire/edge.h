@@ -24,8 +24,9 @@ struct EdgeAddress {
 };
 
 // The names this edge answers to. `<port>-<sandbox>.<domain>` names a sandbox; `<domain>`,
-// `api.<domain>`, `sandbox.<domain>`, `localhost`, IP literals and `extra_hosts` name the platform.
-// Lower-case, without port and trailing dot.
+// `api.<domain>`, `sandbox.<domain>`, `localhost`, IP literals and `extra_hosts` name the platform,
+// and leave it to the headers whether a sandbox is meant. Lower-case, without port and trailing
+// dot.
 struct EdgeNames {
   std::string domain;  // empty: no wildcard names
   std::vector<std::string> extra_hosts;
