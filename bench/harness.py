@@ -4,6 +4,7 @@ Every process that is started here is ended here, by its pid.
 """
 
 import argparse
+import atexit
 import base64
 import contextlib
 import http.client
@@ -57,8 +58,45 @@ def parser(name, description):
 def start(options):
     """What `parser` promised; the description of the machine."""
     if options.priority:
-        os.setpriority(os.PRIO_PROCESS, 0, -20)  # inherited by all that is started
+        prefer_all()
     return machine(options)
+
+
+# ---- priority: weights of CPU control groups, since a niceness counts only within one ----
+
+CPU_GROUPS = "/sys/fs/cgroup/cpu" if os.path.isdir("/sys/fs/cgroup/cpu") else "/sys/fs/cgroup"
+OWN_GROUP = os.path.join(CPU_GROUPS, "space-bench-%d" % os.getpid())
+
+
+def prefer(group):
+    for name, weight in (("cpu.shares", "262144"), ("cpu.weight", "10000")):
+        if os.path.exists(os.path.join(group, name)):
+            with open(os.path.join(group, name), "w") as f:
+                f.write(weight)
+
+
+def prefer_all():
+    """Moves this process, and so all that it starts, into a group of the greatest weight."""
+    def move(group):
+        with open(os.path.join(group, "cgroup.procs"), "w") as f:
+            f.write(str(os.getpid()))
+
+    def leave():
+        move(CPU_GROUPS)
+        with contextlib.suppress(OSError):
+            os.rmdir(OWN_GROUP)
+    os.mkdir(OWN_GROUP)
+    atexit.register(leave)
+    prefer(OWN_GROUP)
+    move(OWN_GROUP)
+
+
+def prefer_sandboxes_of(pid):
+    """The same for the outermost group of a sandbox's agent, which holds all sandboxes of its platform."""
+    for line in cpu_groups(pid).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if path != "/" and (controllers == "" or "cpu" in controllers.split(",")):
+            prefer(os.path.join(CPU_GROUPS, path.split("/")[1]))
 
 
 # ---- processes ----
@@ -90,20 +128,6 @@ def cpu_groups(pid):
     with contextlib.suppress(OSError):
         return read_proc(pid, "cgroup")
     return ""
-
-
-def prefer_group(pid):
-    """Gives the outermost CPU control group of a process the greatest weight: its niceness counts only within."""
-    for line in cpu_groups(pid).splitlines():
-        _, controllers, path = line.split(":", 2)
-        top = path.strip("/").split("/")[0]
-        if not top or not (controllers == "" or "cpu" in controllers.split(",")):
-            continue
-        for file, weight in (("/sys/fs/cgroup/cpu/%s/cpu.shares", "262144"),
-                             ("/sys/fs/cgroup/%s/cpu.weight", "10000")):
-            if os.path.exists(file % top):
-                with open(file % top, "w") as f:
-                    f.write(weight)
 
 
 def pin(process, cpus):
@@ -185,8 +209,8 @@ class Sandbox:
         self.agent = wait_until(lambda: next((p for p in pids() if process_name(p) == "spaced-guest"
                                               and self.id in cpu_groups(p)), None), "an agent")
         self.bridge = wait_until(lambda: self.bridges(manager) - before, "a bridge").pop()
-        if os.getpriority(os.PRIO_PROCESS, 0) < 0:
-            prefer_group(self.agent)
+        if os.path.exists(OWN_GROUP):
+            prefer_sandboxes_of(self.agent)
 
     @staticmethod
     def bridges(manager):
