@@ -435,7 +435,13 @@ TEST_P(OciRuntimeTest, DestroyLeavesNothingEvenOfAFrozenOrDeadOrHalfMadeInstance
   EXPECT_EQ(gone.error().error, RuntimeError::kNoSuchInstance);
   const std::string half = "abcdefghijklmnopqrst.3";
   fs::create_directories(base_ + "/w1/sandboxes/" + half + "/vsock");
-  for (const auto& handle : {frozen.handle, dead.handle, half, std::string("other.4")}) {
+  const std::string crashed = "abcdefghijklmnopqrst.5";  // with the machine, before a write-back
+  fs::create_directories(base_ + "/w1/sandboxes/" + crashed + "/vsock");
+  std::ofstream(base_ + "/w1/sandboxes/" + crashed + "/meta.json");
+  const auto lost = await(one_->inspect(crashed));
+  ASSERT_FALSE(lost);
+  EXPECT_EQ(lost.error().error, RuntimeError::kNoSuchInstance);
+  for (const auto& handle : {frozen.handle, dead.handle, half, crashed, std::string("other.4")}) {
     for (int twice = 0; twice < 2; ++twice) {
       const auto destroyed = await(one_->destroy(handle));
       EXPECT_TRUE(destroyed) << destroyed.error().detail;

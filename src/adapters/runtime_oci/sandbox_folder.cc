@@ -52,12 +52,14 @@ RuntimeResult<void> write_meta(const SandboxFolder& folder, const SandboxMeta& m
                            {"path_device", transport.path_device},
                            {"path_inode", transport.path_inode}};
   }
-  return write_file_durably(folder.meta, json::serialize(object) + "\n");
+  return replace_file(folder.meta, json::serialize(object) + "\n");
 }
 
 RuntimeResult<SandboxMeta> read_meta(const SandboxFolder& folder) {
   if (!exists(folder.meta)) return failure(RuntimeError::kNoSuchInstance, "no " + folder.meta);
   SPACE_TRY(const std::string text, read_file(folder.meta, kMaxMeta));
+  // The machine crashed before it reached the disk: nothing of that boot runs any more.
+  if (text.empty()) return failure(RuntimeError::kNoSuchInstance, folder.meta + " is empty");
   try {
     const auto value = json::parse(text);
     SandboxMeta meta;

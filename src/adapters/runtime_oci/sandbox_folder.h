@@ -29,7 +29,8 @@ struct SandboxFolder {
   std::string socket;  // the guest's listener
 };
 
-// What is needed to find an instance again after a restart of the manager.
+// What is needed to find an instance again after a restart of the manager. Of this boot alone, so
+// it is not synced to the disk: an instance does not outlive its machine.
 struct SandboxMeta {
   std::uint32_t slot = 0;  // its ids are first_uid + slot * kIdsPerSandbox and following
   std::string boot_id;     // of this machine: processes do not outlive it

@@ -63,16 +63,15 @@ RuntimeResult<void> write_file(const std::string& path, std::string_view data, s
   return write_all(fd.get(), data);
 }
 
-RuntimeResult<void> write_file_durably(const std::string& path, std::string_view data) {
+RuntimeResult<void> replace_file(const std::string& path, std::string_view data) {
   const std::string next = path + ".next";
   {
     const Fd fd(::open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
     if (!fd) return errno_failure("create " + next);
     if (auto written = write_all(fd.get(), data); !written) return written;
-    if (::fdatasync(fd.get()) != 0) return errno_failure("sync " + next);
   }
   if (::rename(next.c_str(), path.c_str()) != 0) return errno_failure("rename " + next);
-  return sync_folder(std::filesystem::path(path).parent_path());
+  return {};
 }
 
 RuntimeResult<void> sync_folder(const std::string& path) {

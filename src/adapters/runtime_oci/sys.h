@@ -39,8 +39,9 @@ RuntimeResult<std::string> read_file(const std::string& path, std::size_t limit)
 RuntimeResult<void> write_all(int fd, std::string_view data);
 // One write(2) into an existing kernel file.
 RuntimeResult<void> write_kernel_file(const std::string& path, std::string_view data);
-// Replaces `path` so that after a crash the old or the new content is there.
-RuntimeResult<void> write_file_durably(const std::string& path, std::string_view data);
+// Replaces `path`: every reader sees the old or the new content. After a crash of the machine the
+// file may be empty or missing.
+RuntimeResult<void> replace_file(const std::string& path, std::string_view data);
 RuntimeResult<void> write_file(const std::string& path, std::string_view data, std::uint32_t mode);
 RuntimeResult<void> sync_folder(const std::string& path);
 RuntimeResult<void> make_folder(const std::string& path, std::uint32_t mode);
