@@ -257,10 +257,9 @@ Task<Result<Bytes>> Gateway::platform(policy::Operation operation, Bytes metadat
     if (end.outcome == Outcome::kOk) co_return std::move(end.result);
     if (end.outcome == Outcome::kUnavailable && (*link)->connection.closed()) {
       if (info.replay == policy::Replay::kIdempotent && !again) continue;
-      co_return std::unexpected(failure(
-          Outcome::kUnavailable, "control_plane_down",
-          "the control plane went away; whether " + std::string(info.name) + " was done is unknown",
-          kRetryHintMs));
+      co_return std::unexpected(failure(Outcome::kInterrupted, "control_plane_down",
+                                        "the control plane went away; whether " +
+                                            std::string(info.name) + " was done is unknown"));
     }
     co_return std::unexpected(from_end(std::move(end)));
   }

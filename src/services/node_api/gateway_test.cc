@@ -33,6 +33,11 @@ class GatewayTest : public testing::PlatformTest {
                            seconds(60)));
     return out ? *out : Result<Gateway::Answer>(std::unexpected(Failure{}));
   }
+  static Task<void> create_task(Gateway& gateway, std::optional<Result<wire::SandboxInfo>>& out) {
+    auto caller = co_await gateway.authorise("e2b_aa");
+    out = co_await gateway.ask<wire::SandboxInfo>(*caller, Operation::kSandboxCreate,
+                                                  wire::SandboxCreateRequest{});
+  }
   static Task<void> open_task(Gateway& gateway, Operation operation,
                               std::unique_ptr<Admission>& admission) {
     auto caller = co_await gateway.authorise("e2b_aa");
@@ -325,6 +330,22 @@ TEST_F(GatewayTest, ADeadControlPlaneIsUnavailableWithinABoundAndComesBack) {
   world_.run_for(seconds(5));
   EXPECT_TRUE(call());
   again.part.stop();
+}
+
+TEST_F(GatewayTest, WhetherACreateWasDoneIsUnknownWhenTheControlPlaneGoesAwayInIt) {
+  int creates = 0;
+  control_.intercept = [&](hop::Channel&, const frame::Open& open) {
+    if (open.operation != Operation::kSandboxCreate) return false;
+    ++creates;
+    control_.part.cut();
+    return true;
+  };
+  std::optional<Result<wire::SandboxInfo>> created;
+  ASSERT_TRUE(world_.run(create_task(gateway_, created), seconds(60)));
+  ASSERT_TRUE(created && !*created);
+  EXPECT_EQ(created->error().outcome, Outcome::kInterrupted);
+  EXPECT_EQ(created->error().retry_after_ms, 0U);  // a retry may make a second sandbox
+  EXPECT_EQ(creates, 1);
 }
 
 TEST_F(GatewayTest, P11_ALongOperationRenewsItsLeaseWithTheSameSessionRouteAndAccess) {
