@@ -224,6 +224,9 @@ frame::End refusal(const frame::Refused& refused) {
 }  // namespace
 
 Task<frame::End> call(Mux& mux, frame::Open open, MonoTime deadline) {
+  if (open.metadata.size() > frame::kMaxMetadataBytes) {
+    co_return failure(frame::Outcome::kTooLarge, "the parameters are larger than 16 KiB");
+  }
   const auto channel = mux.open(std::move(open));
   Bytes data;
   for (;;) {

@@ -129,7 +129,8 @@ class Mux final : public FrameSink {
 
 // Sends one unary operation and collects its answer: the END, with bytes the receiver sent as DATA
 // (at most kMaxRecordBytes) put into `result`. A refusal or loss becomes an END with kUnavailable
-// (or kPermissionDenied for Denied) and a message that names the reason.
+// (or kPermissionDenied for Denied) and a message that names the reason. Metadata above
+// kMaxMetadataBytes is not sent: kTooLarge.
 Task<frame::End> call(Mux& mux, frame::Open open, MonoTime deadline);
 
 }  // namespace space::hop

@@ -318,6 +318,14 @@ TEST_F(SpaceApiTest, HostileProcessEventsEndTheStreamWithAnError) {
   }
 }
 
+TEST_F(SpaceApiTest, ParametersBeyondTheBoundOfARecordAreRefusedAndHarmNobody) {
+  const std::string body =
+      "{\"template\":\"host\",\"metadata\":{\"a\":\"" + std::string(64 << 10, 'x') + "\"}}";
+  const auto created = run("POST", "/space/v1/sandboxes", body);
+  EXPECT_EQ(created.status, 413U) << created.out;
+  EXPECT_TRUE(gateway_.control_connected());
+}
+
 TEST_F(SpaceApiTest, LifecycleCallsReachTheControlPlaneWithTheirParameters) {
   std::vector<std::string> seen;
   control_.intercept = [&](hop::Channel& channel, const frame::Open& open) {
