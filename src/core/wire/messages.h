@@ -271,7 +271,8 @@ struct SandboxTimeoutRequest {  // -> SandboxInfo; absolute, from now
   identity::SessionId session;
   identity::SandboxId sandbox;
   std::uint32_t timeout_s = 300;
-  static void fields(auto& r, auto& f) { f(r.session, r.sandbox, r.timeout_s); }
+  bool only_extend = false;  // a later deadline stays (C091)
+  static void fields(auto& r, auto& f) { f(r.session, r.sandbox, r.timeout_s, r.only_extend); }
 };
 struct SandboxPauseRequest {  // -> SandboxInfo; kConflict when it is paused already
   identity::SessionId session;

@@ -101,6 +101,11 @@ std::optional<Int> limited(Int asked, Int fallback, Int least, Int most) {
   return value;
 }
 
+std::size_t size_of(const std::map<std::string, std::string>& pairs) {
+  std::size_t size = 0;
+  for (const auto& [key, value] : pairs) size += key.size() + value.size() + 8;
+  return size;
+}
 bool valid_timeout(std::uint32_t seconds) { return seconds >= 1 && seconds <= kMaxTimeoutSeconds; }
 
 }  // namespace
@@ -630,6 +635,10 @@ Task<ControlPlane::Answer> ControlPlane::on_create(wire::SandboxCreateRequest re
   if (!valid_timeout(request.timeout_s)) {
     co_return refuse(Outcome::kInvalidArgument, "the timeout must be 1 to 86400 seconds");
   }
+  if (size_of(request.metadata) + size_of(request.envs) > kMaxVariableBytes) {
+    co_return refuse(Outcome::kTooLarge,
+                     "metadata and environment are larger than 12 KiB together");
+  }
   const SandboxSpec defaults;
   const auto cpu = limited<std::uint32_t>(request.cpu_millis, defaults.cpu_millis, 10, 64'000);
   const auto memory = limited<std::uint64_t>(request.memory_bytes, defaults.memory_bytes,
@@ -704,9 +713,11 @@ Task<ControlPlane::Answer> ControlPlane::on_set_timeout(wire::SandboxTimeoutRequ
   SPACE_CO_TRY(const auto snapshot, co_await load(request.sandbox, session));
   const auto ends_at = clock_.now() + std::chrono::seconds(request.timeout_s);
   SandboxState state = snapshot.sandbox.state;
+  bool later_already = false;
   Driver::Change change = [&](Snapshot& now) {
     state = now.sandbox.state;
-    if (state != SandboxState::kRunning) return false;
+    later_already = request.only_extend && now.sandbox.ends_at >= ends_at;
+    if (state != SandboxState::kRunning || later_already) return false;
     now.sandbox.ends_at = ends_at;
     return true;
   };
@@ -716,7 +727,7 @@ Task<ControlPlane::Answer> ControlPlane::on_set_timeout(wire::SandboxTimeoutRequ
   if (state != SandboxState::kRunning) {
     co_return refuse(Outcome::kUnavailable, in_transition(state));
   }
-  if (!written) co_return no_store();
+  if (!written && !later_already) co_return no_store();
   co_return co_await info_of(request.sandbox, session);
 }
 

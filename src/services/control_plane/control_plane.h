@@ -19,6 +19,9 @@ inline constexpr std::chrono::milliseconds kSessionLifetime{600'000};  // P-18
 inline constexpr std::uint32_t kMaxTimeoutSeconds = 86'400;
 inline constexpr std::uint32_t kDefaultTimeoutSeconds = 300;
 inline constexpr std::size_t kMaxNodeApiConnections = 64;
+// Of a sandbox's metadata and environment together, 8 bytes counted for each pair: so much fits
+// every record they travel in.
+inline constexpr std::size_t kMaxVariableBytes = 12 * 1024;
 
 // Makes the access tokens of sandboxes. Another key makes other tokens: the old ones end.
 inline constexpr std::size_t kAccessKeyBytes = 32;

@@ -367,6 +367,23 @@ TEST(ControlPlane, LC1_CreatePauseResumeMoveKillEachActAndAnswerTheTruth) {
   EXPECT_EQ(site.get(id).error().outcome, Outcome::kNotFound);
 }
 
+TEST(ControlPlane, VariablesThatMightNotFitALaterRecordAreRefusedAtCreation) {
+  Site site;
+  wire::SandboxCreateRequest request;
+  request.session = site.session;
+  request.template_name = "host";
+  request.metadata["a"] = std::string(6'000, 'x');
+  request.envs["b"] = std::string(6'300, 'x');
+  const auto refused = site.call<SandboxInfo>(Operation::kSandboxCreate, request);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().outcome, Outcome::kTooLarge);
+  request.envs["b"].resize(6'200);
+  const auto created = site.call<SandboxInfo>(Operation::kSandboxCreate, request);
+  ASSERT_TRUE(created) << created.error().message;
+  ASSERT_TRUE(site.pause(created->sandbox));
+  EXPECT_TRUE(site.move(created->sandbox));
+}
+
 TEST(ControlPlane, P36_ResumeElsewhereStartsFromThePublishedFiles) {
   Site site;
   const auto id = site.create(kW1)->sandbox;
@@ -516,9 +533,13 @@ TEST(ControlPlane, C091_ConnectNeverShortensTheLifeOfARunningSandbox) {
   EXPECT_EQ(site.resume(id, std::nullopt, 0).error().outcome, Outcome::kInvalidArgument);
   const auto longer = site.resume(id, std::nullopt, 7200);
   EXPECT_GT(longer->ends_at, created->ends_at);
+  const wire::SandboxTimeoutRequest refresh{site.session, id, 60, true};
+  const auto refreshed = site.call<SandboxInfo>(Operation::kSandboxSetTimeout, refresh);
+  ASSERT_TRUE(refreshed) << refreshed.error().message;
+  EXPECT_EQ(refreshed->ends_at, longer->ends_at);
   // Only set-timeout may shorten.
-  const auto shorter = site.call<SandboxInfo>(Operation::kSandboxSetTimeout,
-                                              wire::SandboxTimeoutRequest{site.session, id, 60});
+  const auto shorter = site.call<SandboxInfo>(
+      Operation::kSandboxSetTimeout, wire::SandboxTimeoutRequest{site.session, id, 60, false});
   ASSERT_TRUE(shorter);
   EXPECT_LT(shorter->ends_at, created->ends_at);
   // A paused one gets the value asked for.
@@ -562,7 +583,7 @@ TEST(ControlPlane, C023_AForeignSandboxAnswersLikeAnUnknownOne) {
     call(Operation::kSandboxResume, wire::encode(site.resume_request(which)));
     call(Operation::kSandboxMove, wire::encode(wire::SandboxMoveRequest{session, which, kW2}));
     call(Operation::kSandboxSetTimeout,
-         wire::encode(wire::SandboxTimeoutRequest{session, which, 9}));
+         wire::encode(wire::SandboxTimeoutRequest{session, which, 9, false}));
     call(Operation::kRouteResolve, wire::encode(wire::RouteResolveRequest{session, which}));
     call(Operation::kCapabilityMint, wire::encode(site.mint_request(at)));
     return ends;
