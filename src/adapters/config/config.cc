@@ -26,6 +26,9 @@ constexpr std::size_t kMaxFileBytes = 1U << 20;
 constexpr std::uint64_t kUidsPerSandbox = 65'536;
 constexpr std::uint32_t kMaxSandboxes = 4'096;
 constexpr std::size_t kMaxWorkers = 14;
+// Leaves room for the "<port>-<sandbox>." in front, within the 253 bytes of a DNS name.
+constexpr std::size_t kMaxHostNameBytes = 180;
+constexpr std::size_t kMaxHosts = 64;
 // Default uid range of worker i starts at (i + 1) of these, so ranges of full workers do not meet.
 constexpr std::uint64_t kUidStride = kUidsPerSandbox * kMaxSandboxes;
 constexpr std::uint64_t kUidEnd = 0xFFFF'0000;
@@ -77,6 +80,26 @@ class Reader {
     return node->as_string()->get();
   }
 
+  std::vector<std::string> texts(const toml::table* table, std::string_view key) {
+    std::vector<std::string> list;
+    const toml::node* node = table == nullptr ? nullptr : table->get(key);
+    if (node == nullptr) return list;
+    const auto* array = node->as_array();
+    const std::string what = "'" + std::string(key) + "' must be a list of strings in quotes";
+    if (array == nullptr) {
+      fail(node->source(), what);
+      return list;
+    }
+    for (const auto& item : *array) {
+      if (item.is_string()) {
+        list.push_back(item.as_string()->get());
+      } else {
+        fail(item.source(), what);
+      }
+    }
+    return list;
+  }
+
   void number(const toml::table* table, std::string_view key, std::uint64_t low, std::uint64_t high,
               std::uint32_t& out) {
     const toml::node* node = table == nullptr ? nullptr : table->get(key);
@@ -111,6 +134,21 @@ bool valid_listen(const std::string& listen) {
   const std::string_view host = std::string_view(listen).substr(0, colon);
   constexpr std::string_view kHostCharacters = "0123456789abcdefABCDEF:.[]";
   return host.find_first_not_of(kHostCharacters) == std::string_view::npos;
+}
+
+// A host name in lower case, of labels such as DNS has them.
+bool valid_host_name(std::string_view name) {
+  if (name.size() > kMaxHostNameBytes) return false;
+  for (;;) {
+    const auto dot = name.find('.');
+    const auto label = name.substr(0, dot);
+    const bool shaped =
+        !label.empty() && label.size() <= 63 && !label.starts_with('-') && !label.ends_with('-') &&
+        label.find_first_not_of("0123456789abcdefghijklmnopqrstuvwxyz-") == std::string_view::npos;
+    if (!shaped) return false;
+    if (dot == std::string_view::npos) return true;
+    name.remove_prefix(dot + 1);
+  }
 }
 
 bool valid_runtime(const std::string& runtime) {
@@ -185,10 +223,32 @@ std::expected<Config, ConfigError> parse_with(std::string_view text,
   in.number(control, "uid", 0, kUidEnd, config.control_uid);
 
   const toml::table* node_api = in.table(root, "node_api");
-  if (node_api != nullptr) in.only(*node_api, "[node_api]", {"listen", "uid", "holder"});
+  if (node_api != nullptr)
+    in.only(*node_api, "[node_api]", {"listen", "domain", "hosts", "uid", "holder"});
   if (auto listen = in.text(node_api, "listen")) config.listen = *listen;
   if (!valid_listen(config.listen)) {
     in.fail(region(node_api, "listen"), "'listen' must be ADDRESS:PORT, such as 127.0.0.1:3000");
+  }
+  if (auto domain = in.text(node_api, "domain")) {
+    config.domain = *domain;
+    if (!valid_host_name(config.domain)) {
+      in.fail(region(node_api, "domain"),
+              "'domain' must be a host name in lower case without a port, such as space.test");
+    }
+  }
+  config.hosts = in.texts(node_api, "hosts");
+  if (config.hosts.size() > kMaxHosts) {
+    in.fail(region(node_api, "hosts"), "more than " + std::to_string(kMaxHosts) + " hosts");
+  }
+  for (const auto& host : config.hosts) {
+    if (!valid_host_name(host)) {
+      in.fail(region(node_api, "hosts"),
+              "'hosts' must be host names in lower case without a port, such as space.internal");
+    } else if (!config.domain.empty() &&
+               (host == config.domain || host.ends_with("." + config.domain))) {
+      in.fail(region(node_api, "hosts"), "host '" + host + "' lies in the domain '" +
+                                             config.domain + "', whose names have their meaning");
+    }
   }
   in.number(node_api, "uid", 1, kUidEnd, config.node_api_uid);
   const auto holder_text = in.text(node_api, "holder");
@@ -301,6 +361,8 @@ issuer = "space"
 
 [node_api]
 listen = "127.0.0.1:3000"    # HTTP API
+# domain = "space.test"      # its names <port>-<sandbox>.<domain> lead into sandboxes
+# hosts = ["space.internal"] # more names of the API, besides localhost and IP addresses
 uid = 64001                  # runs as this user
 holder = ")" +
          holder.text() + R"("

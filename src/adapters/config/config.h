@@ -20,9 +20,14 @@ struct Config {
   std::filesystem::path data;  // absolute; [platform] data, else SPACE_DATA, else the file's folder
   std::string issuer = "space";           // [control_plane] issuer
   std::string listen = "127.0.0.1:3000";  // [node_api] listen
-  std::uint32_t node_api_uid = 64'001;    // [node_api] uid; the process runs as it
-  identity::HolderId node_api_holder;     // [node_api] holder; the key bound to that uid (P-1)
-  std::uint32_t control_uid = 0;          // [control_plane] uid
+  // [node_api] domain: `<port>-<sandbox>.<domain>` names a sandbox's port, `<domain>` and
+  // `api.<domain>` the platform. Empty: no such names; lower-case, without a port.
+  std::string domain;
+  // [node_api] hosts: further names of the platform, besides localhost and IP addresses.
+  std::vector<std::string> hosts;
+  std::uint32_t node_api_uid = 64'001;  // [node_api] uid; the process runs as it
+  identity::HolderId node_api_holder;   // [node_api] holder; the key bound to that uid (P-1)
+  std::uint32_t control_uid = 0;        // [control_plane] uid
   std::uint32_t bridge_uid =
       64'100;  // [workers] bridge_uid; spaced-host of worker i runs as bridge_uid + i
   std::string runtime = "auto";               // [workers] runtime: auto | crun | runc | a path

@@ -65,6 +65,26 @@ TEST(Config, BadValuesAreRefusedWithWhatToDo) {
   expect_refused("[node_api]\nholder=\"" + holder().text() + "\"\n", "[[worker]]");
 }
 
+TEST(Config, C080_NamesOfTheEdgeAreLowerCaseAndOfOneMeaning) {
+  const auto names = [](const std::string& lines) {
+    return with("listen = \"127.0.0.1:3000\"", "listen = \"127.0.0.1:3000\"\n" + lines + "\n#");
+  };
+  const auto config =
+      parse(names("domain = \"space.test\"\nhosts = [\"space.internal\", \"my-host\"]"),
+            "/data/space.toml");
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->domain, "space.test");
+  EXPECT_EQ(config->hosts, (std::vector<std::string>{"space.internal", "my-host"}));
+  for (const std::string domain : {"", "Space.test", "space.test:8443", ".space.test",
+                                   "space..test", "space.test.", "-a.test", "a_b"}) {
+    expect_refused(names("domain = \"" + domain + "\""), "'domain'");
+    expect_refused(names("hosts = [\"ok\", \"" + domain + "\"]"), "'hosts'");
+  }
+  expect_refused(names("hosts = \"a\""), "list of strings");
+  expect_refused(names("hosts = [1]"), "list of strings");
+  expect_refused(names("domain = \"a.test\"\nhosts = [\"x.a.test\"]"), "lies in the domain");
+}
+
 TEST(Config, NoTwoPartsOrSandboxesShareAUid) {
   expect_refused(with("uid = 64001", "uid = 64101"), "overlaps");
   expect_refused(with("first_uid = 536870912", "first_uid = 268435457"), "overlaps");

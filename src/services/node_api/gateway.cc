@@ -31,8 +31,6 @@ Failure failure(Outcome outcome, std::string_view reason, std::string message,
   return Failure{outcome, std::string(reason), std::move(message), retry_after_ms};
 }
 
-Failure no_such_sandbox() { return failure(Outcome::kNotFound, "", "no such sandbox"); }
-
 // What a lifecycle step or a minting says about a sandbox that the caller may not know: one answer
 // for another team's and for none (C023).
 Failure about_sandbox(Failure given) {
@@ -42,10 +40,11 @@ Failure about_sandbox(Failure given) {
   return given;
 }
 
-Failure from_end(frame::End end) {
+// What the control plane answered.
+Failure from_control(frame::End end) {
   auto failed = failure(end.outcome, "", std::move(end.message));
   if (end.outcome == Outcome::kConflict && failed.message == "paused") {
-    failed.reason = "paused";
+    failed.reason = kPaused;
     failed.message = "the sandbox is paused";
   }
   return failed;
@@ -104,6 +103,8 @@ Failure interrupted(const policy::OperationInfo& info, frame::Forwarded forwarde
 }
 
 }  // namespace
+
+Failure no_such_sandbox() { return failure(Outcome::kNotFound, kNoSuchSandbox, "no such sandbox"); }
 
 // One connection with its endpoint. Kept by its serving task and by whoever is about to open on it.
 struct Gateway::Link {
@@ -261,7 +262,7 @@ Task<Result<Bytes>> Gateway::platform(policy::Operation operation, Bytes metadat
                                         "the control plane went away; whether " +
                                             std::string(info.name) + " was done is unknown"));
     }
-    co_return std::unexpected(from_end(std::move(end)));
+    co_return std::unexpected(from_control(std::move(end)));
   }
 }
 
@@ -348,7 +349,7 @@ Task<Result<void>> Gateway::reauthorise(CallerPtr caller) {
   if (!answer) co_return std::unexpected(std::move(answer).error());
   const auto opened = wire::decode<wire::SessionOpenResult>(*answer);
   if (!opened) co_return std::unexpected(malformed_answer(policy::Operation::kSessionOpen));
-  caller->session = Session{opened->session, opened->team, opened->expires_at};
+  caller->session = Session{opened->session, opened->team, opened->expires_at, opened->sandbox};
   sessions_.insert(caller->credential, caller->session);
   co_return Result<void>{};
 }
@@ -645,7 +646,8 @@ Task<Result<std::unique_ptr<Admission>>> Gateway::open(CallerPtr caller,
 }
 
 Task<Result<Gateway::Answer>> Gateway::call(CallerPtr caller, identity::SandboxId sandbox,
-                                            policy::Operation operation, Bytes metadata) {
+                                            policy::Operation operation, Bytes metadata,
+                                            std::optional<BootClock::duration> limit) {
   const auto& info = policy::info(operation);
   for (bool again = false;; again = true) {
     auto admission = co_await open(caller, sandbox, operation, metadata);
@@ -653,7 +655,7 @@ Task<Result<Gateway::Answer>> Gateway::call(CallerPtr caller, identity::SandboxI
     Answer answer;
     answer.identity = (*admission)->identity();
     answer.repaired = (*admission)->repaired();
-    const auto deadline = timer_.now() + kUnaryTime;
+    const auto deadline = timer_.now() + std::min(limit.value_or(kUnaryTime), kUnaryTime);
     for (bool going = true; going;) {
       auto event = co_await (*admission)->next(deadline);
       if (std::holds_alternative<hop::TimedOut>(event)) {
@@ -672,7 +674,9 @@ Task<Result<Gateway::Answer>> Gateway::call(CallerPtr caller, identity::SandboxI
         continue;
       }
       if (auto* end = std::get_if<frame::End>(&event)) {
-        if (end->outcome != Outcome::kOk) co_return std::unexpected(from_end(std::move(*end)));
+        if (end->outcome != Outcome::kOk) {
+          co_return std::unexpected(failure(end->outcome, "", std::move(end->message)));
+        }
         if (answer.result.empty()) answer.result = std::move(end->result);
         co_return answer;
       }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -35,6 +36,13 @@ struct Failure {
 };
 template <class T>
 using Result = std::expected<T, Failure>;
+
+// The one answer about a sandbox of another team and about none (C023). Its reason is set here
+// alone: nothing that a guest says reads like it.
+inline constexpr std::string_view kNoSuchSandbox = "no_such_sandbox";
+Failure no_such_sandbox();
+// The reason of a sandbox that has to be resumed first.
+inline constexpr std::string_view kPaused = "paused";
 
 // Who calls, for as long as its request lives: the credential, to be presented again when the
 // session nears its end, and the session it was given (P-18). Shared by the tasks of one request.
@@ -129,15 +137,16 @@ class Gateway {
                                                 policy::Operation operation, Bytes metadata);
 
   // An operation whose answer is one record: opens it, sends no bytes, collects END or the DATA
-  // before it (at most kMaxRecordBytes). Repeated once after a transport failure where the table
-  // allows.
+  // before it (at most kMaxRecordBytes) within `limit` of its admission, 60 s at most. Repeated
+  // once after a transport failure where the table allows.
   struct Answer {
     Bytes result;
     identity::RouteIdentity identity;
     bool repaired = false;
   };
   Task<Result<Answer>> call(CallerPtr caller, identity::SandboxId sandbox,
-                            policy::Operation operation, Bytes metadata);
+                            policy::Operation operation, Bytes metadata,
+                            std::optional<BootClock::duration> limit = std::nullopt);
 
   // The claims of the capability with which this caller would open `operation` now, for people to
   // look at. The sealed bytes stay here: they are worth something to this node-api alone (P-1).

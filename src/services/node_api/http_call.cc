@@ -57,8 +57,6 @@ Failure invalid(std::string message) {
   return Failure{Outcome::kInvalidArgument, {}, std::move(message), 0};
 }
 
-Failure no_such_sandbox() { return Failure{Outcome::kNotFound, {}, "no such sandbox", 0}; }
-
 Failure interrupted_stream(std::string_view reason) {
   return Failure{Outcome::kInterrupted, std::string(reason),
                  "the stream was interrupted: " + std::string(reason), 0};
@@ -120,14 +118,16 @@ Task<void> HttpCall::fail(Failure failure) {
   if (failure.retry_after_ms != 0) {
     headers.push_back({"retry-after", std::to_string((failure.retry_after_ms + 999) / 1000)});
   }
-  if (status == 500) {
-    log_.event(Level::kError, "request.failed",
-               {{"path", exchange.request().path},
-                {"reason", failure.reason},
-                {"message", failure.message}});
-  }
+  if (status == 500) log_failure(failure);
   auto body = failure_body(failure);
   co_await answer(status, std::move(body));
+}
+
+void HttpCall::log_failure(const Failure& failure) {
+  log_.event(Level::kError, "request.failed",
+             {{"path", exchange.request().path},
+              {"reason", failure.reason},
+              {"message", failure.message}});
 }
 
 Task<bool> HttpCall::authorise(Result<std::string> credential) {
@@ -248,6 +248,9 @@ Task<void> HttpCall::download(Admission& admission, HttpHeaders content) {
 }
 
 void HttpCall::served_by(const identity::RouteIdentity& route, bool repaired) {
+  // Of several operations in one request the last one is told.
+  std::erase_if(headers,
+                [](const HttpHeader& header) { return header.name.starts_with("x-space-"); });
   headers.push_back({"x-space-execution", execution_text(route)});
   if (repaired) headers.push_back({"x-space-repaired", "1"});
 }

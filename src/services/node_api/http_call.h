@@ -16,8 +16,6 @@ namespace space::node_api {
 unsigned http_status(frame::Outcome outcome);
 
 Failure invalid(std::string message);
-// The one answer for another team's sandbox and for none (C023).
-Failure no_such_sandbox();
 Failure interrupted_stream(std::string_view reason);
 // Why a stream ended that had not ended by itself.
 Failure broken(const hop::ChannelEvent& event);
@@ -43,7 +41,8 @@ class HttpCall {
   CallerPtr caller;             // once authorised
   identity::SandboxId sandbox;  // that the request names
   Query query;
-  HttpHeaders headers;  // of the answer
+  HttpHeaders headers;                       // of the answer
+  std::optional<BootClock::duration> limit;  // of a guest_call, where the client set one
 
   Task<void> answer(unsigned status, Json body);
   // Answers with the failure in the form of the face.
@@ -88,7 +87,7 @@ class HttpCall {
   template <class Answered, class Request>
   Task<std::optional<Answered>> guest_call(policy::Operation operation, const Request& request) {
     auto metadata = wire::encode(request);
-    auto result = co_await gateway_.call(caller, sandbox, operation, std::move(metadata));
+    auto result = co_await gateway_.call(caller, sandbox, operation, std::move(metadata), limit);
     if (!result) {
       co_await fail(std::move(result).error());
       co_return std::nullopt;
@@ -140,6 +139,7 @@ class HttpCall {
   // The body that tells of a failure in the form of the face.
   virtual Json failure_body(const Failure& failure) const = 0;
   Gateway& gateway() { return gateway_; }
+  void log_failure(const Failure& failure);
 
  private:
   void served_by(const identity::RouteIdentity& route, bool repaired);

@@ -294,6 +294,14 @@ std::vector<std::string> JsonFields::text_list(std::string_view name) {
   return out;
 }
 
+const Json* JsonFields::object(std::string_view name) {
+  const auto* value = take(name);
+  if (value == nullptr || value->is_null()) return nullptr;
+  if (value->object() != nullptr) return value;
+  refuse(name, "must be an object");
+  return nullptr;
+}
+
 std::optional<std::string> JsonFields::error() {
   if (error_ || fields_ == nullptr) return error_;
   for (const auto& [key, value] : *fields_) {

@@ -87,6 +87,8 @@ class JsonFields {
   std::optional<std::uint64_t> number(std::string_view name, std::uint64_t min, std::uint64_t max);
   std::map<std::string, std::string> text_map(std::string_view name);
   std::vector<std::string> text_list(std::string_view name);
+  // Null when it is absent. Valid as long as the object that is read.
+  const Json* object(std::string_view name);
 
   // Names a field whose value is not acceptable; an earlier error stays.
   void refuse(std::string_view name, std::string_view problem);

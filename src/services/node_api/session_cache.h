@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstddef>
 #include <list>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 
@@ -19,6 +20,7 @@ struct Session {
   identity::SessionId id;
   identity::TeamId team;
   WallTime expires_at;
+  std::optional<identity::SandboxId> sandbox{};  // the only one it may use; absent: the team's
   friend bool operator==(const Session&, const Session&) = default;
 };
 

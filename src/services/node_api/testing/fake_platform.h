@@ -134,6 +134,7 @@ class FakeControl {
   // API key -> session number; the sandboxes a session may use.
   std::map<std::string, std::uint8_t> keys{{"e2b_aa", 1}, {"e2b_bb", 2}};
   std::map<std::uint8_t, std::set<std::string>> owns{{1, {"abc"}}};
+  std::map<std::uint8_t, std::string> bound;  // sessions of an access token, and its sandbox
   std::map<std::string, wire::RouteResolveResult> routes;
   std::map<std::string, std::string> unroutable;  // sandbox -> message of its kConflict
   std::chrono::seconds session_life{600};
@@ -161,8 +162,11 @@ class FakeControl {
       const auto request = *wire::decode<wire::SessionOpenRequest>(open.metadata);
       const auto at = keys.find(request.api_key);
       if (at == keys.end()) return refuse(channel, frame::Outcome::kUnauthenticated, "unknown key");
-      const wire::SessionOpenResult result{session(at->second), *identity::TeamId::parse("t"),
-                                           clock_.now() + session_life, std::nullopt};
+      wire::SessionOpenResult result{session(at->second), *identity::TeamId::parse("t"),
+                                     clock_.now() + session_life, std::nullopt};
+      if (const auto own = bound.find(at->second); own != bound.end()) {
+        result.sandbox = identity::SandboxId::parse(own->second);
+      }
       return answer(channel, wire::encode(result));
     }
     if (open.operation == kRouteResolve) {
