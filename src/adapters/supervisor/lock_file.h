@@ -2,8 +2,9 @@
 #include <expected>
 #include <filesystem>
 #include <optional>
-#include <string>
 #include <system_error>
+
+#include "adapters/files/small_file.h"
 
 namespace space::supervisor {
 
@@ -26,10 +27,7 @@ class LockFile {
   int descriptor_;
 };
 
-// Replaces `path` by a file with this content and mode, whole or not at all.
-std::error_code write_atomically(const std::filesystem::path& path, std::string_view content,
-                                 unsigned mode);
-// nullopt when it cannot be read or is larger than 1 MiB.
-std::optional<std::string> read_small_file(const std::filesystem::path& path);
+using files::read_small_file;
+using files::write_atomically;
 
 }  // namespace space::supervisor
