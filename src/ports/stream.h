@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "core/identity/peer.h"
 #include "ports/clock.h"
 #include "ports/task.h"
 
@@ -35,6 +36,9 @@ class Stream {
   // can (P-14).
   virtual void reset() { close(); }
   virtual std::optional<PeerCredentials> peer() const { return std::nullopt; }
+  // Who is at the other end of a mutually authenticated connection, checked when it was made
+  // (TR-3); nullopt on every other transport.
+  virtual std::optional<identity::PeerIdentity> identity() const { return std::nullopt; }
 };
 
 // Accepts connections at one address until closed.
@@ -46,7 +50,7 @@ class Listener {
 };
 
 // Connects to an address: `unix:PATH` (PATH relative to the working directory or absolute, of any
-// length), in simulation `sim:NODE/NAME`.
+// length), `tls:HOST:PORT`, in simulation `sim:NODE/NAME`.
 class Dialer {
  public:
   virtual ~Dialer() = default;
