@@ -7,6 +7,7 @@
 #include "core/identity/capability.h"
 #include "core/identity/sha256.h"
 #include "ports/runtime.h"
+#include "services/hop/peer.h"
 
 namespace space::control_plane {
 
@@ -380,10 +381,9 @@ Task<void> ControlPlane::serve(Listener& listener) {
 }
 
 Task<void> ControlPlane::serve_node_api(std::unique_ptr<Stream> stream) {
-  const auto peer = stream->peer();
-  const auto holder = peer ? options_.holders.find(peer->uid) : options_.holders.end();
-  if (holder == options_.holders.end()) {
-    log_.event(Level::kAlarm, "node_api.unknown_peer", {{"uid", peer ? peer->uid : 0U}});
+  const auto holder = hop::holder_at(*stream, options_.holders);
+  if (!holder) {
+    log_.event(Level::kAlarm, "node_api.unknown_peer", {{"peer", hop::describe_peer(*stream)}});
     co_return;
   }
   hop::Connection::Options connection_options;
@@ -396,7 +396,7 @@ Task<void> ControlPlane::serve_node_api(std::unique_ptr<Stream> stream) {
   const auto hello = co_await connection.handshake(timer_.now() + std::chrono::seconds(5));
   if (hello && !stopping_) {
     hop::Mux mux(connection, timer_);
-    const auto holder_id = holder->second;
+    const auto holder_id = *holder;
     mux.on_open([this, holder_id](std::shared_ptr<hop::Channel> channel, frame::Open open) {
       tasks_.spawn("control.answer", answer(std::move(channel), std::move(open), holder_id));
     });

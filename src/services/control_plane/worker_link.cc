@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "services/hop/peer.h"
+
 namespace space::control_plane {
 
 WorkerLink::WorkerLink(Timer& timer, const WallClock& clock, Dialer& dialer, Entropy& entropy,
@@ -60,6 +62,13 @@ Task<void> WorkerLink::run() {
 }
 
 Task<void> WorkerLink::serve_connection(std::unique_ptr<Stream> stream) {
+  const hop::ExpectedPeer expected{identity::PeerRole::kWorker, options_.id.text(), {}, {}};
+  if (!hop::is(*stream, expected)) {
+    log_.event(Level::kAlarm, "worker.wrong_peer",
+               {{"worker", options_.id.text()}, {"peer", hop::describe_peer(*stream)}});
+    down("another part answers at its address");
+    co_return;
+  }
   hop::Connection::Options options;
   options.self = frame::Role::kControlPlane;
   options.peer = frame::Role::kManager;

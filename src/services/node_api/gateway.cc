@@ -177,13 +177,14 @@ Failure Gateway::malformed_answer(policy::Operation operation) {
 
 Task<IoResult<std::shared_ptr<Gateway::Link>>> Gateway::connect(std::string address,
                                                                 frame::Role peer,
-                                                                std::optional<std::uint32_t> uid,
+                                                                hop::ExpectedPeer expected,
                                                                 MonoTime deadline) {
   auto stream = co_await dialer_.dial(std::move(address), deadline);
   if (!stream) co_return std::unexpected(stream.error());
-  if (uid) {
-    const auto credentials = (*stream)->peer();
-    if (!credentials || credentials->uid != *uid) co_return io_error(std::errc::permission_denied);
+  if (!hop::is(**stream, expected)) {
+    log_.event(Level::kAlarm, "peer.unexpected",
+               {{"expected", to_string(expected.role)}, {"peer", hop::describe_peer(**stream)}});
+    co_return io_error(std::errc::permission_denied);
   }
   hop::Connection::Options options{.self = frame::Role::kNodeApi,
                                    .peer = peer,
@@ -200,8 +201,9 @@ Task<void> Gateway::keep_control() {
   auto pause = kFirstPause;
   bool told = false;
   while (!stopping_) {
+    hop::ExpectedPeer expected{identity::PeerRole::kControlPlane, {}, {}, options_.control_uid};
     auto link = co_await connect(options_.control_address, frame::Role::kControlPlane,
-                                 options_.control_uid, timer_.now() + kConnectTime);
+                                 std::move(expected), timer_.now() + kConnectTime);
     if (!link) {
       if (!told) {
         log_.event(Level::kWarning, "control.unreachable", {{"error", link.error().message()}});
@@ -296,7 +298,8 @@ Task<Result<std::shared_ptr<Gateway::Link>>> Gateway::worker(Route route) {
 
 Task<Result<std::shared_ptr<Gateway::Link>>> Gateway::dial_worker(identity::WorkerId worker,
                                                                   std::string endpoint) {
-  auto link = co_await connect(endpoint, frame::Role::kManager, options_.worker_uid,
+  hop::ExpectedPeer expected{identity::PeerRole::kWorker, worker.text(), {}, options_.worker_uid};
+  auto link = co_await connect(endpoint, frame::Role::kManager, std::move(expected),
                                timer_.now() + kConnectTime);
   if (!link || stopping_) {
     log_.event(Level::kWarning, "worker.unreachable",

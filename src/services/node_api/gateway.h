@@ -18,6 +18,7 @@
 #include "ports/stream.h"
 #include "ports/task_scope.h"
 #include "services/hop/mux.h"
+#include "services/hop/peer.h"
 #include "services/node_api/capability_cache.h"
 #include "services/node_api/route_cache.h"
 #include "services/node_api/session_cache.h"
@@ -105,8 +106,8 @@ class Gateway {
   struct Options {
     std::string control_address;
     std::string id = "node-api";
-    // Who must be at the other end, where the transport knows: the uid of the control plane and of
-    // the managers. Absent: not checked (transports without credentials).
+    // Who must be at the other end of a connection without certificates: the uid of the control
+    // plane and of the managers. Absent: not checked (transports without credentials).
     std::optional<std::uint32_t> control_uid;
     std::optional<std::uint32_t> worker_uid;
   };
@@ -198,8 +199,7 @@ class Gateway {
 
   Task<void> keep_control();
   Task<IoResult<std::shared_ptr<Link>>> connect(std::string address, frame::Role peer,
-                                                std::optional<std::uint32_t> uid,
-                                                MonoTime deadline);
+                                                hop::ExpectedPeer expected, MonoTime deadline);
   Task<Result<Bytes>> platform(policy::Operation operation, Bytes metadata);
   Task<Result<std::shared_ptr<Link>>> control(MonoTime deadline);
   Task<Result<void>> reauthorise(CallerPtr caller);

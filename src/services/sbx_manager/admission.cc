@@ -58,16 +58,13 @@ Task<void> SbxManager::serve_hop(Listener& listener) {
   for (;;) {
     auto accepted = co_await accept(listener);
     if (!accepted) co_return;
-    const auto credentials = accepted->peer();
-    const auto holder =
-        credentials ? options_.holders.find(credentials->uid) : options_.holders.end();
-    if (holder == options_.holders.end() || node_apis_.size() >= kMaxPeers) {
-      world_.log.event(
-          Level::kWarning, "peer.refused",
-          {{"listener", "hop"}, {"uid", credentials ? number(credentials->uid) : "unknown"}});
+    const auto holder = hop::holder_at(*accepted, options_.holders);
+    if (!holder || node_apis_.size() >= kMaxPeers) {
+      world_.log.event(Level::kWarning, "peer.refused",
+                       {{"listener", "hop"}, {"peer", hop::describe_peer(*accepted)}});
       continue;
     }
-    tasks_.spawn("manager.node_api", serve_node_api(std::move(accepted), holder->second));
+    tasks_.spawn("manager.node_api", serve_node_api(std::move(accepted), *holder));
   }
 }
 

@@ -20,11 +20,11 @@ Task<void> SbxManager::serve_control(Listener& listener) {
   for (;;) {
     auto accepted = co_await accept(listener);
     if (!accepted) co_return;
-    const auto credentials = accepted->peer();
-    if (!credentials || credentials->uid != options_.control_uid || controls_.size() >= kMaxPeers) {
-      world_.log.event(
-          Level::kWarning, "peer.refused",
-          {{"listener", "control"}, {"uid", credentials ? number(credentials->uid) : "unknown"}});
+    const hop::ExpectedPeer control{
+        identity::PeerRole::kControlPlane, {}, {}, options_.control_uid};
+    if (!hop::is(*accepted, control) || controls_.size() >= kMaxPeers) {
+      world_.log.event(Level::kWarning, "peer.refused",
+                       {{"listener", "control"}, {"peer", hop::describe_peer(*accepted)}});
       continue;
     }
     tasks_.spawn("manager.control", serve_control_peer(std::move(accepted)));

@@ -1,6 +1,7 @@
 #pragma once
 #include <unordered_map>
 
+#include "services/hop/peer.h"
 #include "services/sbx_manager/sbx_manager.h"
 
 // What the parts of SbxManager share.
