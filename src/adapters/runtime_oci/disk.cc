@@ -8,16 +8,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <filesystem>
 
 #include "adapters/runtime_oci/command.h"
+#include "base/check.h"
 #include "base/result.h"
 
 namespace space::oci {
 namespace {
 constexpr std::size_t kCopyChunk = 64U << 20;
 constexpr int kLoopAttempts = 100;
+constexpr std::string_view kMark = "space template ";
+constexpr std::size_t kMaxMarked = 200;
 
 RuntimeResult<void> copy_range(int from, int to, off_t begin, off_t end) {
   off_t read_at = begin;
@@ -77,6 +81,32 @@ RuntimeResult<void> copy_sparse(const std::string& from, const std::string& to) 
     at = hole;
   }
   return {};
+}
+
+RuntimeResult<void> mark_template(const std::string& image, const std::string& name) {
+  const std::string mark = std::string(kMark) + name + "\n";
+  const Fd fd(::open(image.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!fd) return errno_failure("open " + image);
+  SPACE_ASSERT(name.size() <= kMaxMarked);
+  if (::pwrite(fd.get(), mark.data(), mark.size(), 0) != std::ssize(mark)) {
+    return errno_failure("mark " + image);
+  }
+  return {};
+}
+
+RuntimeResult<std::string> marked_template(const std::string& image) {
+  const Fd fd(::open(image.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return errno_failure("open " + image);
+  std::array<char, kMark.size() + kMaxMarked + 1> buffer{};
+  const auto size = ::pread(fd.get(), buffer.data(), buffer.size(), 0);
+  if (size < 0) return errno_failure("read " + image);
+  std::string_view text(buffer.data(), static_cast<std::size_t>(size));
+  if (text.find_first_not_of('\0') == std::string_view::npos) return std::string();
+  const auto end = text.find('\n');
+  if (!text.starts_with(kMark) || end == std::string_view::npos) {
+    return failure(RuntimeError::kFailed, image + " is marked by somebody else");
+  }
+  return std::string(text.substr(kMark.size(), end - kMark.size()));
 }
 
 RuntimeResult<LoopDevice> attach_loop(const std::string& image) {

@@ -5,6 +5,7 @@
 
 namespace space::oci {
 
+inline constexpr std::string_view kHostTemplate = "host";
 inline constexpr std::uint32_t kSandboxUser = 1000;  // "user", with sudo where the host has it
 
 // The lowest layer of the template "host": a root folder with everything but /usr, which is the

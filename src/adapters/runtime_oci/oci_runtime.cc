@@ -16,6 +16,7 @@
 #include "adapters/runtime_oci/sandbox_folder.h"
 #include "adapters/runtime_oci/stage.h"
 #include "adapters/runtime_oci/stage_process.h"
+#include "adapters/templates/template_store.h"
 #include "base/check.h"
 #include "base/result.h"
 
@@ -105,8 +106,9 @@ Task<RuntimeResult<void>> OciRuntime::run_handle(const char* verb, std::string h
 
 Task<RuntimeResult<RuntimeInstance>> OciRuntime::start(StartRequest request) {
   const auto& spec = request.spec;
-  if (spec.template_name != "host") {
-    co_return failure(RuntimeError::kNoSuchTemplate, "no template " + spec.template_name);
+  if (!templates::valid_name(spec.template_name)) {
+    co_return failure(RuntimeError::kNoSuchTemplate,
+                      "names of templates are 1 to 40 of a-z, 0-9 and '-'");
   }
   if (const auto problem = check_spec(spec); !problem.empty()) {
     co_return failure(RuntimeError::kUnsupported, problem);
@@ -136,7 +138,11 @@ Task<RuntimeResult<RuntimeInstance>> OciRuntime::start(StartRequest request) {
   } else {
     started = std::unexpected(secret.error());
   }
-  if (started) co_return inspect_now(start.handle);
+  if (started) {
+    auto instance = inspect_now(start.handle);
+    if (instance) co_return instance;
+    started = failure(RuntimeError::kFailed, instance.error().detail);
+  }
   // The first failure is the one to report; a failed clean-up is found again through list().
   static_cast<void>(co_await destroy(start.handle));
   co_return std::unexpected(started.error());

@@ -26,6 +26,7 @@
 #include "adapters/runtime_oci/cgroup.h"
 #include "adapters/runtime_oci/command.h"
 #include "adapters/runtime_oci/container_spec.h"
+#include "adapters/runtime_oci/disk.h"
 #include "adapters/runtime_oci/sandbox_folder.h"
 
 namespace space {
@@ -501,6 +502,34 @@ TEST_P(OciRuntimeTest, BadRequestsAreRefusedBeforeAnythingIsMade) {
   EXPECT_EQ(await(one_->inspect("../x.1")).error().error, RuntimeError::kNoSuchInstance);
   EXPECT_TRUE(await(one_->destroy("../../../x.1")));
   EXPECT_FALSE(fs::exists(base_ + "/w1/sandboxes"));
+}
+
+TEST_P(OciRuntimeTest, ATemplateThatIsNotBuiltIsNamedAndNothingIsLeft) {
+  auto what = request(1);
+  what.spec.template_name = "base";
+  const auto started = await(one_->start(std::move(what)));
+  EXPECT_EQ(started.error().error, RuntimeError::kNoSuchTemplate);
+  EXPECT_EQ(started.error().detail,
+            "template base is not built on this machine: space template build base");
+  EXPECT_EQ(*await(one_->list()), std::vector<std::string>{});
+}
+
+TEST_P(OciRuntimeTest, ADiskWhoseTemplateIsGoneIsNotStartedOverAnother) {
+  const auto instance = start(*one_, request(1));
+  ASSERT_TRUE(await(one_->freeze(instance.handle)));
+  ASSERT_TRUE(await(one_->publish(instance.handle, "kept.1")));
+  ASSERT_TRUE(await(one_->destroy(instance.handle)));
+  const auto artifact = base_ + "/artifacts/kept.1";
+  ASSERT_EQ(*oci::marked_template(artifact), "");
+  const auto gone = "base@" + std::string(64, '1');
+  ASSERT_TRUE(oci::mark_template(artifact, gone));
+  ASSERT_EQ(*oci::marked_template(artifact), gone);
+  const auto started = await(two_->start(request(2, "kept.1")));
+  EXPECT_EQ(started.error().error, RuntimeError::kUnsupported);
+  EXPECT_NE(started.error().detail.find(gone), std::string::npos) << started.error().detail;
+  EXPECT_EQ(*await(two_->list()), std::vector<std::string>{});
+  std::fstream(artifact, std::ios::in | std::ios::out) << "something else\n";
+  EXPECT_EQ(await(two_->start(request(2, "kept.1"))).error().error, RuntimeError::kFailed);
 }
 
 TEST_P(OciRuntimeTest, C101_TheMachineCheckNamesEachThing) {

@@ -20,6 +20,7 @@
 #include "adapters/runtime_oci/host_template.h"
 #include "adapters/runtime_oci/mounts.h"
 #include "adapters/runtime_oci/sandbox_folder.h"
+#include "adapters/templates/template_store.h"
 #include "base/result.h"
 #include "base/text.h"
 
@@ -86,6 +87,7 @@ RuntimeResult<Request> decode_request(const std::string& text) {
     start.slot = value.at("slot").to_number<std::uint32_t>();
     start.first_public_pid = value.at("first_public_pid").to_number<std::uint32_t>();
     const auto& spec = value.at("spec");
+    start.spec.template_name = string(spec, "template");
     start.spec.memory_bytes = spec.at("memory_bytes").to_number<std::uint64_t>();
     start.spec.cpu_millis = spec.at("cpu_millis").to_number<std::uint32_t>();
     start.spec.max_processes = spec.at("max_processes").to_number<std::uint32_t>();
@@ -132,13 +134,73 @@ Done mount_staging() {
   return {};
 }
 
-// Mounts the container's root at kRoot: template, writable layer, the host's /usr and the guest
-// program.
-Done mount_root(const Request& request, const SandboxFolder& folder, const std::string& lower,
+// The lowest layer of a sandbox.
+struct Lower {
+  std::string root;
+  // Absent for "host", which is what the machine is now and gets the host's /usr.
+  std::optional<templates::TemplateRef> ref;
+};
+
+RuntimeResult<Lower> host_lower(const OciConfig& config) {
+  SPACE_TRY(const std::string root, host_template(config.templates_folder));
+  return Lower{root, std::nullopt};
+}
+
+// For a fresh disk: the newest build of the template that was asked for.
+RuntimeResult<Lower> newest_lower(const Request& request) {
+  const auto& name = request.start.spec.template_name;
+  if (name == kHostTemplate) return host_lower(request.config);
+  const templates::TemplateStore store(request.config.templates_folder);
+  auto ref = store.newest(name);
+  if (!ref) {
+    return failure(RuntimeError::kNoSuchTemplate, "template " + name +
+                                                      " is not built on this machine: space "
+                                                      "template build " +
+                                                      name);
+  }
+  auto root = store.root(*ref);
+  return Lower{root, std::move(ref)};
+}
+
+// For a disk that was used before: the very template below it, since the two only fit together.
+RuntimeResult<Lower> marked_lower(const OciConfig& config, const std::string& image) {
+  SPACE_TRY(const std::string mark, marked_template(image));
+  if (mark.empty()) return host_lower(config);
+  auto ref = templates::TemplateRef::parse(mark);
+  const templates::TemplateStore store(config.templates_folder);
+  if (!ref || !store.has(*ref)) {
+    return failure(RuntimeError::kUnsupported,
+                   "template " + mark + ", which it was made of, is not on this machine");
+  }
+  auto root = store.root(*ref);
+  return Lower{root, std::move(ref)};
+}
+
+// The writable layer, which names its template before that is opened: so `space template rm` cannot
+// overlook a user.
+RuntimeResult<Lower> make_disk(const Request& request, const SandboxFolder& folder) {
+  const auto& config = request.config;
+  const auto& start = request.start;
+  if (!start.artifact.empty()) {
+    const auto artifact = artifact_path(config, start.artifact);
+    SPACE_TRY(Lower lower, marked_lower(config, artifact));
+    SPACE_STEP(copy_sparse(artifact, folder.image));
+    return lower;
+  }
+  SPACE_TRY(Lower lower, newest_lower(request));
+  SPACE_TRY(const std::string image, empty_image(config.templates_folder, start.spec.disk_bytes));
+  SPACE_STEP(copy_sparse(image, folder.image));
+  if (lower.ref) SPACE_STEP(mark_template(folder.image, lower.ref->text()));
+  return lower;
+}
+
+// Mounts the container's root at kRoot: template, writable layer, for the template "host" the
+// host's /usr, and the guest program.
+Done mount_root(const Request& request, const SandboxFolder& folder, const Lower& lower,
                 std::uint32_t base) {
   SPACE_TRY(const Fd ids, make_user_namespace(base));
 
-  SPACE_TRY(const Fd lower_mount, clone_mount(lower));
+  SPACE_TRY(const Fd lower_mount, clone_mount(lower.root));
   SPACE_STEP(set_attributes(lower_mount, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV, ids.get()));
   SPACE_STEP(attach(lower_mount, kLower));
 
@@ -171,14 +233,16 @@ Done mount_root(const Request& request, const SandboxFolder& folder, const std::
     }
   }
 
-  SPACE_TRY(const Fd usr, clone_mount("/usr"));
-  SPACE_STEP(set_attributes(usr, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV, ids.get()));
   SPACE_TRY(const Fd guest, clone_mount(request.config.guest_program));
   SPACE_STEP(set_attributes(guest, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID));
   // A writable layer of an artifact could hold links where these are mounted: beneath-only look-up.
   const Fd root(::open(kRoot.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!root) return errno_failure("open the root folder");
-  SPACE_STEP(attach_beneath(usr, root, "usr"));
+  if (!lower.ref) {
+    SPACE_TRY(const Fd usr, clone_mount("/usr"));
+    SPACE_STEP(set_attributes(usr, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV, ids.get()));
+    SPACE_STEP(attach_beneath(usr, root, "usr"));
+  }
   SPACE_STEP(attach_beneath(guest, root, ".space/spaced-guest"));
   return {};
 }
@@ -250,7 +314,6 @@ Done start(const Request& request) {
     std::filesystem::create_directories(path, error);
     if (error) return failure(RuntimeError::kFailed, "create " + path + ": " + error.message());
   }
-  SPACE_TRY(const std::string lower, host_template(config.templates_folder));
   if (::mkdir(folder.path.c_str(), 0700) != 0) return errno_failure("mkdir " + folder.path);
   SandboxMeta meta{start.slot, read_boot_id(), std::nullopt};
   SPACE_STEP(write_meta(folder, meta));
@@ -258,12 +321,7 @@ Done start(const Request& request) {
   SPACE_STEP(make_folder(folder.vsock, 0700));
   if (::chown(folder.vsock.c_str(), base, base) != 0) return errno_failure("chown vsock");
 
-  if (start.artifact.empty()) {
-    SPACE_TRY(const std::string image, empty_image(config.templates_folder, start.spec.disk_bytes));
-    SPACE_STEP(copy_sparse(image, folder.image));
-  } else {
-    SPACE_STEP(copy_sparse(artifact_path(config, start.artifact), folder.image));
-  }
+  SPACE_TRY(const Lower lower, make_disk(request, folder));
 
   ContainerSpec spec;
   spec.root = kRoot;
@@ -534,11 +592,10 @@ std::string start_request(const OciConfig& config, const StageStart& start) {
   request["sandbox"] = start.sandbox;
   request["slot"] = start.slot;
   request["first_public_pid"] = start.first_public_pid;
-  request["spec"] = {{"memory_bytes", start.spec.memory_bytes},
-                     {"cpu_millis", start.spec.cpu_millis},
-                     {"max_processes", start.spec.max_processes},
-                     {"disk_bytes", start.spec.disk_bytes},
-                     {"envs", envs}};
+  request["spec"] = {
+      {"template", start.spec.template_name}, {"memory_bytes", start.spec.memory_bytes},
+      {"cpu_millis", start.spec.cpu_millis},  {"max_processes", start.spec.max_processes},
+      {"disk_bytes", start.spec.disk_bytes},  {"envs", envs}};
   return json::serialize(request);
 }
 

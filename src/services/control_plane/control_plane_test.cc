@@ -953,7 +953,7 @@ TEST(ControlPlane, LC1_AFailedStartIsAFailedSandboxWithItsReason) {
   site.w1().failures[Operation::kNodeStart] = {Outcome::kNotFound, 1};
   const auto created = site.create(kW1);
   ASSERT_FALSE(created);
-  EXPECT_EQ(created.error().outcome, Outcome::kInvalidArgument);  // not "no such sandbox"
+  EXPECT_EQ(created.error().outcome, Outcome::kNotFound);  // of its template
   wire::SandboxListRequest request;
   request.session = site.session;
   const auto all = site.call<wire::SandboxListResult>(Operation::kSandboxList, request);

@@ -31,7 +31,7 @@ Refusal refusal(Outcome outcome, std::string message) { return {outcome, std::mo
 
 // What a caller is told for a worker's answer: its words about paths, handles and rights are not
 // about the sandbox the caller named.
-Refusal caller_refusal(const CallFailure& failure, Step step) {
+Refusal caller_refusal(const CallFailure& failure, OperationKind kind, Step step) {
   if (failure.unknown) return refusal(Outcome::kUnavailable, failure.message);
   switch (failure.outcome) {
     case Outcome::kNoSpace:
@@ -42,8 +42,12 @@ Refusal caller_refusal(const CallFailure& failure, Step step) {
     case Outcome::kLimitReached:
       return refusal(failure.outcome, failure.message);
     case Outcome::kNotFound:
-      return refusal(step == Step::kStart ? Outcome::kInvalidArgument : Outcome::kInternal,
-                     failure.message);
+      if (step != Step::kStart) return refusal(Outcome::kInternal, failure.message);
+      // A sandbox under creation is found: it is the template that is not. Later it is the
+      // artifact.
+      return refusal(
+          kind == OperationKind::kCreate ? Outcome::kNotFound : Outcome::kInvalidArgument,
+          failure.message);
     case Outcome::kDeadlineExceeded:
     case Outcome::kInterrupted:
       return refusal(Outcome::kUnavailable, failure.message);
@@ -351,7 +355,8 @@ Task<Driver::StepResult> Driver::fail(Snapshot snapshot, NextStep step, CallFail
   };
   auto result = co_await commit(std::move(snapshot), step.step, std::move(change_it));
   if (result.progress == Progress::kContinue) {
-    settle(*found, operation.id, std::unexpected(caller_refusal(failure, step.step)));
+    settle(*found, operation.id,
+           std::unexpected(caller_refusal(failure, operation.kind, step.step)));
   }
   co_return result;
 }

@@ -19,7 +19,6 @@ frame::End failed(frame::Outcome outcome, std::string message) {
 frame::Outcome outcome_of(RuntimeError error) {
   switch (error) {
     case RuntimeError::kNoSuchTemplate:
-      return frame::Outcome::kInvalidArgument;
     case RuntimeError::kNoSuchInstance:
       return frame::Outcome::kNotFound;
     case RuntimeError::kNoSpace:
