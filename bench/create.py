@@ -75,7 +75,7 @@ def main():
         options.n = 3
     machine = harness.start(options)
     times = {}
-    with harness.Platform() as platform:
+    with harness.Platform(base=options.template == "base") as platform:
         machine["runtime"] = platform.call("GET", "status")["workers"][0]["runtime"]
         harness.Sandbox(platform, template=options.template).kill()  # the first finds cold caches
         for number in range(options.n):

@@ -37,7 +37,7 @@ def main():
     if options.quick:
         options.n = 3
     machine = harness.start(options)
-    with harness.Platform(max_sandboxes=options.n + 1) as platform:
+    with harness.Platform(options.n + 1, options.template == "base") as platform:
         harness.Sandbox(platform, template=options.template)  # the first pays for what all share
         parts = {name: platform.pid(name) for name in PARTS}
         manager = parts["sbx-manager"]

@@ -152,11 +152,11 @@ def memory_kib(pid):
 class Platform(own_platform.Platform):
     """A platform of one worker in a data folder of its own. As a context manager it leaves nothing behind."""
 
-    def __init__(self, max_sandboxes=64):
+    def __init__(self, max_sandboxes=64, base=False):
         if os.geteuid() != 0:
             say("this benchmark starts a platform: it needs root")
             raise SystemExit(77)
-        super().__init__(["bench-" + secrets.token_hex(3)], max_sandboxes)
+        super().__init__(["bench-" + secrets.token_hex(3)], max_sandboxes, base)
 
     def __enter__(self):
         say("starting a platform in " + self.data)

@@ -11,8 +11,11 @@
 
 #include "adapters/runtime_oci/oci_config.h"
 #include "adapters/supervisor/lock_file.h"
+#include "adapters/templates/mmdebstrap.h"
+#include "adapters/templates/template_store.h"
 #include "machine.h"
 #include "services/cli/text.h"
+#include "templates.h"
 
 namespace space::app {
 namespace {
@@ -117,6 +120,23 @@ std::string runtime_of(const std::optional<config::Config>& config, const OciCon
   return "";
 }
 
+Check of_template(const std::filesystem::path& folder) {
+  const auto ref = templates::TemplateStore(folder).newest(kDefaultTemplate);
+  if (ref) {
+    return {.name = "template",
+            .ok = true,
+            .required = false,
+            .detail = ref->name + "@" + ref->hash.substr(0, 12)};
+  }
+  return {
+      .name = "template",
+      .ok = false,
+      .required = false,
+      .detail = templates::can_make_root()
+                    ? "base is not built yet; `space up` does, or `space template build base`"
+                    : "base is not built and mmdebstrap is missing; apt-get install mmdebstrap"};
+}
+
 void add_runtime(std::vector<Check>& checks, const std::optional<config::Config>& config) {
   const auto stage = find_program("space-stage");
   const auto guest = find_program("spaced-guest");
@@ -152,6 +172,8 @@ std::vector<Check> examine(const std::optional<config::Config>& config, bool run
   if (root) add_runtime(checks, config);
   checks.push_back(of_disk(config ? config->data : data_folder()));
   if (config) checks.push_back(of_port(*config, running));
+  if (root)
+    checks.push_back(of_template(config ? config->templates() : data_folder() / "templates"));
   checks.push_back(of_clock());
   checks.push_back({.name = "evidence",
                     .ok = true,

@@ -137,6 +137,14 @@ ListenAddress listen_address(const config::Config& config) {
   return {.host = std::move(host), .port = static_cast<std::uint16_t>(port.value_or(0))};
 }
 
+std::string own_url(const config::Config& config) {
+  auto [host, port] = listen_address(config);
+  if (host == "0.0.0.0") host = "127.0.0.1";
+  if (host == "::") host = "::1";
+  if (host.find(':') != std::string::npos) host = "[" + host + "]";
+  return "http://" + host + ":" + std::to_string(port);
+}
+
 std::optional<std::string> address_problem(const ListenAddress& address) {
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;

@@ -44,6 +44,8 @@ struct ListenAddress {
   std::uint16_t port = 0;
 };
 ListenAddress listen_address(const config::Config& config);
+// The URL under which this machine reaches the platform of `config`.
+std::string own_url(const config::Config& config);
 // Whether something listens there, or the address cannot be used: the reason; nullopt when it is
 // free.
 std::optional<std::string> address_problem(const ListenAddress& address);

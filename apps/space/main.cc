@@ -16,6 +16,7 @@
 #include "platform.h"
 #include "services/cli/commands.h"
 #include "shell.h"
+#include "templates.h"
 
 namespace space::app {
 namespace {
@@ -68,6 +69,7 @@ class Parser {
         std::string("\n") + kExitCodes +
         "Credentials: SPACE_URL and SPACE_API_KEY, else cli.toml (written by `space up`).\n");
     add_platform();
+    add_templates();
     add_lifecycle();
     add_operations();
   }
@@ -113,7 +115,11 @@ class Parser {
  private:
   CLI::App* add(const std::string& name, const std::string& help, const std::string& example,
                 Command command) {
-    CLI::App* sub = app_.add_subcommand(name, help);
+    return add_to(app_, name, help, example, std::move(command));
+  }
+  CLI::App* add_to(CLI::App& parent, const std::string& name, const std::string& help,
+                   const std::string& example, Command command) {
+    CLI::App* sub = parent.add_subcommand(name, help);
     sub->fallthrough();
     sub->set_help_flag("-h,--help", "Show this");
     sub->footer("\nExample:\n" + example);
@@ -128,9 +134,13 @@ class Parser {
   }
 
   void add_platform() {
-    add_local("up", "Start the platform on this machine",
-              "  sudo space up\n  SPACE_DATA=/srv/space space up --json\n",
-              [](cli::Context& c) { return up(c); });
+    auto* start =
+        add_local("up", "Start the platform on this machine",
+                  "  sudo space up\n  SPACE_DATA=/srv/space space up --json\n"
+                  "  sudo space up --no-template    # sandboxes of --template host only\n",
+                  [this](cli::Context& c) { return up(c, !no_template_); });
+    start->add_flag("--no-template", no_template_,
+                    "Do not build the template base when it is missing");
     auto* stop = add_local("down", "Kill all sandboxes and stop the platform",
                            "  sudo space down\n  sudo space down --keep    # sandboxes stay\n",
                            [this](cli::Context& c) { return down(c, keep_); });
@@ -169,16 +179,39 @@ class Parser {
     hidden->callback([this] { arguments_.supervise = true; });
   }
 
+  void add_templates() {
+    auto* group = app_.add_subcommand("template", "What sandboxes are made of, on this machine");
+    group->require_subcommand(1);
+    group->fallthrough();
+    group->set_help_flag("-h,--help", "Show this");
+    group->preparse_callback([this](std::size_t) { arguments_.needs_endpoint = false; });
+    group->footer("\nExample:\n  sudo space template build base\n");
+    add_to(*group, "ls", "List them", "  sudo space template ls\n",
+           [](cli::Context& c) { return template_list(c); });
+    auto* build = add_to(*group, "build",
+                         "Build one from Debian's archives (half a minute); one that is there is "
+                         "not built again",
+                         "  sudo space template build base\n",
+                         [this](cli::Context& c) { return template_build(c, name_); });
+    build->add_option("NAME", name_, "The one there is a recipe for: base")->required();
+    auto* remove = add_to(*group, "rm", "Remove builds that no sandbox is made of",
+                          "  sudo space template rm base             # all builds of it\n"
+                          "  sudo space template rm base@0f3c21      # this one\n",
+                          [this](cli::Context& c) { return template_remove(c, ids_); });
+    remove->add_option("NAME", ids_, "NAME, or NAME@HASH; the first digits do")->required();
+  }
+
   void add_lifecycle() {
     auto* create =
         add("create", "Make a sandbox and print its id",
-            "  ID=$(space create)\n  space create --worker w1 --memory 1024 -e MODE=test\n",
+            "  ID=$(space create)\n  space create --worker w1 --memory 1024 -e MODE=test\n"
+            "  space create --template host    # with this machine's own programs\n",
             [this](cli::Context& c) {
               create_.metadata = *pairs(metadata_);
               create_.envs = *pairs(envs_);
-              return cli::create(c, create_);
+              return app::create(c, create_);
             });
-    create->add_option("-t,--template", create_.template_name, "What it is made of")
+    create->add_option("-t,--template", create_.template_name, "What it is made of: base, or host")
         ->capture_default_str();
     create->add_option("--timeout", create_.timeout_s, "Seconds until it is killed");
     create->add_option("-m,--metadata", metadata_, "Kept with it")
@@ -271,7 +304,8 @@ class Parser {
   CLI::App app_{"SPACE: sandboxes on your own machine", "space"};
   Arguments arguments_;
   bool keep_ = false;
-  std::string id_, path_, to_, user_;
+  bool no_template_ = false;
+  std::string id_, name_, path_, to_, user_;
   std::vector<std::string> ids_, metadata_, envs_, tail_;
   std::optional<std::uint64_t> timeout_s_;
   cli::CreateOptions create_;

@@ -19,6 +19,7 @@
 #include "doctor.h"
 #include "machine.h"
 #include "services/cli/text.h"
+#include "templates.h"
 
 namespace space::app {
 namespace {
@@ -68,7 +69,6 @@ Problem make_folders(const config::Config& config) {
   std::vector<Folder> folders{{config.data, 0711, 0, 0},
                               {config.control_folder(), 0700, control, control},
                               {config.data / "workers", 0711, 0, 0},
-                              {config.templates(), 0755, 0, 0},
                               {config.artifacts(), 0700, 0, 0},
                               {config.logs(), 0700, 0, 0},
                               {config.run(), 0711, 0, 0},
@@ -79,6 +79,8 @@ Problem make_folders(const config::Config& config) {
     folders.push_back({config.run() / worker.id.text() / "hop", 02750, 0, front});
     folders.push_back({config.run() / worker.id.text() / "control", 0700, control, control});
   }
+  // A shared one is as its owner made it.
+  if (config.shared_templates.empty()) folders.push_back({config.templates(), 0755, 0, 0});
   for (const Folder& folder : folders) {
     if (auto problem = make_folder(folder.path, folder.mode, folder.uid, folder.gid)) {
       return problem;
@@ -132,14 +134,6 @@ std::expected<std::string, std::string> create_api_key(const config::Config& con
   const std::size_t begin = output->find("e2b_");
   if (begin == std::string::npos) return std::unexpected("space-control printed no API key");
   return output->substr(begin, output->find_first_of(" \r\n\"", begin) - begin);
-}
-
-std::string own_url(const config::Config& config) {
-  auto [host, port] = listen_address(config);
-  if (host == "0.0.0.0") host = "127.0.0.1";
-  if (host == "::") host = "::1";
-  if (host.find(':') != std::string::npos) host = "[" + host + "]";
-  return "http://" + host + ":" + std::to_string(port);
 }
 
 Problem write_credentials(const std::filesystem::path& file, const std::string& text) {
@@ -378,9 +372,28 @@ supervisor::Part part(const config::Config& config, const std::string& name,
           .log = config.logs() / (name + ".log")};
 }
 
+// What sandboxes can be made of. Builds the default template first unless `build` says no.
+boost::json::array usable_templates(cli::Context& context, const config::Config& config,
+                                    bool build) {
+  if (build) {
+    const auto built = ensure_template(context, config, kDefaultTemplate);
+    if (!built) {
+      context.terminal.err(
+          "space: warning: template base could not be built: " + built.error().message +
+          "\nspace: `space create --template host` works without it; `space "
+          "template build base` tries again\n");
+    }
+  }
+  boost::json::array names{"host"};
+  if (templates::TemplateStore(config.templates()).newest(kDefaultTemplate)) {
+    names.emplace_back(kDefaultTemplate);
+  }
+  return names;
+}
+
 }  // namespace
 
-Task<int> up(cli::Context& context) {
+Task<int> up(cli::Context& context, bool with_template) {
   const MonoTime begin = context.timer.now();
   const auto started = start(context);
   if (!started) co_return cli::report(context, started.error());
@@ -389,12 +402,14 @@ Task<int> up(cli::Context& context) {
   const auto took =
       std::chrono::duration_cast<std::chrono::milliseconds>(context.timer.now() - begin);
   const bool fresh = started->launched.has_value();
+  const auto templates = usable_templates(context, started->config, with_template);
   if (context.json) {
     const boost::json::value document = {{"up", true},
                                          {"already", !fresh},
                                          {"url", context.endpoint.url},
                                          {"data", started->config.data.string()},
                                          {"took_ms", took.count()},
+                                         {"templates", templates},
                                          {"workers", cli::member(*ready, "workers")}};
     co_return cli::print_json(context, document);
   }

@@ -40,9 +40,11 @@ def wait_until(condition, what):
 class PlatformTest(unittest.TestCase):
     """One platform for the tests of a class; each test has its own sandbox."""
 
+    template = "host"
+
     @classmethod
     def setUpClass(cls):
-        cls.platform = Platform()
+        cls.platform = Platform(base=cls.template == "base")
         cls.addClassCleanup(cls.platform.stop)
         cls.platform.start()
 
@@ -61,7 +63,7 @@ class PlatformTest(unittest.TestCase):
         return json.loads(self.run_space("--json", *arguments, **keywords).stdout)
 
     def create(self, *arguments):
-        sandbox = self.out("create", *arguments).strip()
+        sandbox = self.out("create", "--template", self.template, *arguments).strip()
         self.assertRegex(sandbox, "^[a-z2-7]{20}$")
         self.addCleanup(self.platform.space, "kill", sandbox)
         return sandbox
@@ -111,7 +113,10 @@ class CommandLine(PlatformTest):
             (["doctor"], 0), (["cat", sandbox, "/etc/passwd"], 0),
             (["info", "a" * 20], NO_SANDBOX), (["cat", sandbox, "/nonexistent"], FAILED),
             (["info", "NOT AN ID/../x"], None), (["ls", "--nonsense"], 2),
-            (["create", "--template", "no-such"], None), (["up"], 0),
+            (["create", "--template", "no-such"], FAILED), (["up", "--no-template"], 0),
+            (["template", "ls"], 0), (["template", "build", "no-such"], FAILED),
+            (["template", "rm", "no-such"], FAILED), (["template", "rm", "host"], FAILED),
+            (["template"], 2), (["template", "build"], 2),
         ]:
             with self.subTest(arguments=arguments):
                 result = self.platform.space("--json", *arguments)
@@ -340,6 +345,153 @@ class BadInput(PlatformTest):
             self.assertIn("space.toml:2:1", json.loads(result.stdout)["error"]["message"])
 
 
+class TemplateBase(PlatformTest):
+    """The template `base`, built from Debian's archives by the first test that needs it."""
+
+    template = "base"
+
+    def test_its_user_has_sudo_and_the_programs_that_agents_expect(self):
+        sandbox = self.create()
+
+        def run(command, *options, code=0):
+            return self.out("exec", *options, sandbox, "--", "/bin/bash", "-l", "-c", command, code=code)
+
+        self.assertEqual(run("whoami; id -gn; pwd; echo $HOME"), "user\nuser\n/home/user\n/home/user\n")
+        self.assertEqual(run("id -u; getent passwd user | cut -d: -f7"), "1000\n/bin/bash\n")
+        self.assertEqual(run("sudo id -u"), "0\n")
+        self.assertEqual(run("sudo -u user sudo -n whoami"), "root\n")
+        self.assertEqual(run("python3 -c 'print(6 * 7)'"), "42\n")
+        self.assertEqual(run("git init -q r && cd r && git -c user.name=a -c user.email=b commit -q "
+                             "--allow-empty -m made && git log --format=%s"), "made\n")
+        self.assertEqual(run("cd /tmp && echo served > f && (python3 -m http.server 8000 >/dev/null 2>&1 & "
+                             "curl -s --retry-connrefused --retry 50 --retry-delay 1 localhost:8000/f; kill $!)"),
+                         "served\n")
+        self.assertEqual(run("touch x && stat -c %U:%G:%a x"), "user:user:644\n")
+        self.assertEqual(run("stat -c %U:%G / /etc/passwd /home/user /usr/bin/sudo"),
+                         "root:root\nroot:root\nuser:user\nroot:root\n")
+        self.assertEqual(run("whoami; mkdir -p /0/a && ls /0", "-u", "root"), "root\na\n")
+        # Its /usr is its own: what it installs there stays there.
+        run("sudo touch /usr/local/bin/mine")
+        self.run_space("exec", self.create(), "--", "test", "-e", "/usr/local/bin/mine", code=1)
+
+    def test_what_was_changed_survives_a_move_over_the_same_template(self):
+        sandbox = self.create("--worker", W1)
+        self.run_space("exec", sandbox, "--", "sudo", "sh", "-c",
+                       "echo changed > /etc/motd; rm /usr/bin/git; echo kept > /home/user/f")
+        self.run_space("move", sandbox, "--worker", W2)
+        self.assertEqual(self.out("exec", sandbox, "--", "sh", "-c", "cat /etc/motd f; ls /usr/bin/git || true"),
+                         "changed\nkept\n")
+        self.assertEqual(self.out("exec", sandbox, "--", "sudo", "id", "-u"), "0\n")
+
+    def test_the_list_names_its_users_and_a_shared_folder_is_not_removed_from(self):
+        sandbox = self.create()
+        paused = self.create()
+        self.run_space("pause", paused)
+        newest = [t for t in self.document("template", "ls")["templates"] if t["name"] == "base" and t["newest"]]
+        self.assertEqual(len(newest), 1)
+        self.assertRegex(newest[0]["hash"], "^[0-9a-f]{64}$")
+        self.assertLess(newest[0]["size_bytes"], 400 << 20)
+        self.assertLessEqual({"sandbox " + sandbox, "sandbox " + paused}, set(newest[0]["used_by"]))
+        error = self.document("template", "rm", "base", code=FAILED)["error"]
+        self.assertEqual(error["code"], "templates_shared")
+        self.assertFalse(self.document("template", "build", "base")["built"])
+
+
+class Templates(PlatformTest):
+    """Their folder, without the time a build takes."""
+
+    def test_one_that_is_not_built_is_named_with_what_to_do(self):
+        credentials = self.document("env")
+        request = urllib.request.Request(
+            credentials["SPACE_URL"] + "/space/v1/sandboxes", b'{"template":"base"}',
+            {"X-API-KEY": credentials["SPACE_API_KEY"], "Content-Type": "application/json"})
+        with self.assertRaises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(request, timeout=CAP)
+        with caught.exception as answer:
+            self.assertEqual(answer.code, 404)
+            self.assertIn("space template build base", json.load(answer)["message"])
+        # The command line builds for the platform of its own data folder only.
+        elsewhere = dict(self.platform.environment, SPACE_API_KEY=credentials["SPACE_API_KEY"],
+                         SPACE_URL=credentials["SPACE_URL"].replace("127.0.0.1", "localhost"))
+        result = subprocess.run([SPACE, "create"], env=elsewhere, capture_output=True, timeout=CAP, check=False)
+        self.assertEqual(result.returncode, FAILED, result.stderr)
+        self.assertIn(b"space template build base", result.stderr)
+        for name in ("../../etc", "base@" + "0" * 64, "Base", "a" * 41):
+            self.run_space("create", "--template", name, code=FAILED)
+
+    def add_by_hand(self, ref, content):
+        """A template of nothing but a file: the agent in it needs no other program."""
+        name, digest = ref.split("@")
+        folder = os.path.join(self.platform.data, "templates", ref)
+        for part in ("etc", "dev", "proc", "sys", "tmp", "run", "home/user", ".space"):
+            os.makedirs(os.path.join(folder, "root", part))
+        os.chmod(folder, 0o700)
+        for path, text in (("etc/passwd", "user:x:1000:1000::/home/user:/bin/sh\n"), ("etc/group", "user:x:1000:\n"),
+                           ("content", content), (".space/spaced-guest", "")):
+            with open(os.path.join(folder, "root", path), "w") as f:
+                f.write(text)
+        os.chown(os.path.join(folder, "root/home/user"), 1000, 1000)
+        with open(os.path.join(folder, "manifest.json"), "w") as f:
+            json.dump({"format": 1, "name": name, "hash": digest, "suite": "none", "arch": "none", "packages": [],
+                       "built_at": "2026-01-01T00:00:00Z", "size_bytes": 1}, f)
+        return folder
+
+    def test_a_sandbox_stays_on_the_build_it_was_made_of_and_that_one_stays(self):
+        old, new = "tiny@" + "1" * 64, "tiny@" + "2" * 64
+        self.add_by_hand(old, "old")
+        sandbox = self.out("create", "--template", "tiny", "--worker", W1).strip()
+        self.addCleanup(self.platform.space, "kill", sandbox)
+        self.run_space("cp", "-", sandbox + ":kept", stdin=b"kept")
+        folder = self.add_by_hand(new, "new")
+        later = time.time() + 60
+        os.utime(os.path.join(folder, "manifest.json"), (later, later))
+        other = self.out("create", "--template", "tiny").strip()
+        self.addCleanup(self.platform.space, "kill", other)
+        self.assertEqual(self.out("cat", other, "/content"), "new")
+        self.run_space("move", sandbox, "--worker", W2)
+        self.assertEqual(self.out("cat", sandbox, "/content"), "old")
+        self.assertEqual(self.out("cat", sandbox, "kept"), "kept")
+        self.assertEqual(self.out("cat", sandbox, "/etc/hostname"), sandbox + "\n")
+
+        self.run_space("pause", sandbox)
+        for name, user in (("tiny@1", sandbox), (old, sandbox), ("tiny@2", other)):
+            error = self.document("template", "rm", name, code=FAILED)["error"]
+            self.assertEqual(error["code"], "template_in_use")
+            self.assertIn(user, error["message"])
+        self.run_space("kill", other)
+        self.assertEqual(self.document("template", "rm", "tiny@2")["removed"], [new])
+        self.run_space("resume", sandbox)
+        self.assertEqual(self.out("cat", sandbox, "/content"), "old")
+        self.run_space("kill", sandbox)
+        self.assertEqual(self.document("template", "rm", "tiny")["removed"], [old])
+        self.run_space("create", "--template", "tiny", code=FAILED)
+        self.assertEqual([t["name"] for t in self.document("template", "ls")["templates"]], ["host"])
+
+    def test_a_killed_build_leaves_no_process_and_no_template(self):
+        with tempfile.TemporaryDirectory() as data:
+            environment = dict(self.platform.environment, SPACE_DATA=data)
+            with subprocess.Popen([SPACE, "template", "build", "base"], env=environment,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as build:
+                line = build.stderr.readline()
+                while line and b"package lists" not in line:
+                    line = build.stderr.readline()
+                self.assertTrue(line, "it ended before it began")
+                build.kill()
+            wait_until(lambda: not self.processes_naming(data), "everything it started ended")
+            self.assertEqual([e for e in os.listdir(os.path.join(data, "templates")) if "@" in e], [])
+            with open("/proc/self/mounts") as mounts:
+                self.assertNotIn(data, mounts.read())
+
+    @staticmethod
+    def processes_naming(folder):
+        found = []
+        for entry in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError), open("/proc/%s/cmdline" % entry, "rb") as f:
+                if folder.encode() in f.read():
+                    found.append(entry)
+        return found
+
+
 class Crashes(PlatformTest):
     """C008, C033: a part that dies loses no sandbox and no file, and requests work again."""
 
@@ -415,7 +567,7 @@ class UpAndDown(unittest.TestCase):
         platform = Platform()
         try:
             platform.start()
-            sandbox = platform.space("create").stdout.decode().strip()
+            sandbox = platform.space("create", "--template", "host").stdout.decode().strip()
             self.assertEqual(platform.space("exec", sandbox, "--", "true").returncode, 0)
             result = platform.space("down", timeout=180)
             self.assertEqual(result.returncode, 0, result.stderr)

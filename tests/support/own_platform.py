@@ -14,6 +14,8 @@ import tempfile
 
 BUILD = os.path.abspath(os.environ.get("SPACE_BUILD", "build/release"))
 SPACE = os.path.join(BUILD, "bin/space")
+# Templates take a minute and the network to build, so all tests of a build folder share them.
+TEMPLATES = os.path.abspath(os.environ.get("SPACE_TEST_TEMPLATES", os.path.join(BUILD, "templates")))
 # Names of their own, so that control groups of a platform of this machine are not in the way.
 W1, W2 = ("%s-%s" % (name, secrets.token_hex(3)) for name in ("t1", "t2"))
 
@@ -25,9 +27,14 @@ def free_port():
 
 
 class Platform:
-    """One platform in a temporary folder; `stop` leaves nothing running."""
+    """One platform in a temporary folder; `stop` leaves nothing running.
 
-    def __init__(self, workers=(W1, W2), max_sandboxes=16):
+    With `base` it has the template `base`, which `start` builds when no test has done it yet; else the template
+    `host` alone, which needs no network.
+    """
+
+    def __init__(self, workers=(W1, W2), max_sandboxes=16, base=False):
+        self.base = base
         self.data = tempfile.mkdtemp(prefix="space-product-")
         os.chmod(self.data, 0o711)
         self.port = free_port()
@@ -37,6 +44,8 @@ class Platform:
         }
         # Other uids than the defaults, for the same reason.
         with open(os.path.join(self.data, "space.toml"), "w") as f:
+            if base:
+                f.write('[platform]\ntemplates = "%s"\n' % TEMPLATES)
             f.write('[node_api]\nlisten = "127.0.0.1:%d"\nuid = 64201\nholder = "%s"\n'
                     '[workers]\nbridge_uid = 64300\n' % (self.port, secrets.token_hex(32)))
             for number, worker in enumerate(workers):
@@ -49,11 +58,15 @@ class Platform:
                               capture_output=True, timeout=timeout, check=False)
 
     def start(self):
-        result = self.space("up", "--json")
+        up = ["up", "--json"] + ([] if self.base else ["--no-template"])
+        result = self.space(*up, timeout=1900 if self.base else 120)
         if result.returncode != 0:
             raise AssertionError("up failed (%d)\n%s\n%s\n%s" % (
                 result.returncode, result.stdout.decode(), result.stderr.decode(), self.logs()))
-        return json.loads(result.stdout)
+        document = json.loads(result.stdout)
+        if self.base and "base" not in document["templates"]:
+            raise AssertionError("no template base: " + result.stderr.decode())
+        return document
 
     def logs(self):
         text = ""

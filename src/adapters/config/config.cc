@@ -204,12 +204,20 @@ std::expected<Config, ConfigError> parse_with(std::string_view text,
 
   Config config;
   const toml::table* platform = in.table(root, "platform");
-  if (platform != nullptr) in.only(*platform, "[platform]", {"data"});
+  if (platform != nullptr) in.only(*platform, "[platform]", {"data", "templates"});
   config.data = data_if_absent;
   if (auto data = in.text(platform, "data")) config.data = *data;
   if (!config.data.is_absolute() || config.data.string().find('\0') != std::string::npos) {
     in.fail(region(platform, "data"),
             "the data folder '" + config.data.string() + "' must be an absolute path");
+  }
+
+  if (auto templates = in.text(platform, "templates")) {
+    config.shared_templates = *templates;
+    if (!config.shared_templates.is_absolute() || templates->find('\0') != std::string::npos) {
+      in.fail(region(platform, "templates"),
+              "the templates folder '" + *templates + "' must be an absolute path");
+    }
   }
 
   const toml::table* control = in.table(root, "control_plane");
@@ -355,6 +363,7 @@ std::string default_text(const identity::HolderId& holder) {
 
 [platform]
 # data = "/var/lib/space"    # default: SPACE_DATA, else the folder of this file
+# templates = "/srv/templates"    # shared with other platforms; default: in the data folder
 
 [control_plane]
 issuer = "space"

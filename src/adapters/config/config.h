@@ -18,6 +18,8 @@ struct Worker {
 };
 struct Config {
   std::filesystem::path data;  // absolute; [platform] data, else SPACE_DATA, else the file's folder
+  // [platform] templates, absolute: a folder that several platforms use; empty: our own.
+  std::filesystem::path shared_templates;
   std::string issuer = "space";           // [control_plane] issuer
   std::string listen = "127.0.0.1:3000";  // [node_api] listen
   // [node_api] domain: `<port>-<sandbox>.<domain>` names a sandbox's port, `<domain>` and
@@ -39,7 +41,9 @@ struct Config {
   std::filesystem::path worker_folder(const identity::WorkerId& id) const {
     return data / "workers" / id.text();
   }
-  std::filesystem::path templates() const { return data / "templates"; }
+  std::filesystem::path templates() const {
+    return shared_templates.empty() ? data / "templates" : shared_templates;
+  }
   std::filesystem::path artifacts() const { return data / "artifacts"; }
   std::filesystem::path logs() const { return data / "log"; }
   // Addresses for Dialer and Listener, relative to `run()`, which is every part's working

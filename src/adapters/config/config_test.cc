@@ -41,6 +41,13 @@ TEST(Config, OnlyTheIdsAreNeeded) {
   EXPECT_EQ(config->workers[0].max_sandboxes, 64U);
 }
 
+TEST(Config, TemplatesAreInTheDataFolderUnlessTheyAreShared) {
+  EXPECT_EQ(parse(default_text(holder()), "/data/space.toml")->templates(), "/data/templates");
+  const auto shared = parse(with("# templates", "templates"), "/data/space.toml");
+  ASSERT_TRUE(shared) << shared.error().message;
+  EXPECT_EQ(shared->templates(), "/srv/templates");
+}
+
 TEST(Config, AnUnknownKeyIsAnErrorWithItsLineAndTheKnownKeys) {
   expect_refused(with("uid = 64001", "uidd = 64001"), "unknown key 'uidd' in [node_api]");
   expect_refused(with("[platform]", "[plattform]"), "unknown key 'plattform'");
@@ -62,6 +69,8 @@ TEST(Config, BadValuesAreRefusedWithWhatToDo) {
   expect_refused(with("id = \"w2\"", "id = \"W2\""), "'id'");
   expect_refused(with("id = \"w2\"", "id = \"control\""), "'id'");
   expect_refused(with("# data = \"/var/lib/space\"", "data = \"relative\""), "absolute");
+  expect_refused(with("# templates = \"/srv/templates\"", "templates = \"relative\""), "absolute");
+  expect_refused(with("# templates = \"/srv/templates\"", "templates = \"\""), "absolute");
   expect_refused("[node_api]\nholder=\"" + holder().text() + "\"\n", "[[worker]]");
 }
 

@@ -83,7 +83,12 @@ Task<int> create(Context& context, CreateOptions options) {
   if (options.memory_mb) body["memory_mb"] = *options.memory_mb;
   if (options.disk_mb) body["disk_mb"] = *options.disk_mb;
   auto answer = co_await call(context, "POST", "/space/v1/sandboxes", std::move(body));
-  if (!answer) co_return report(context, answer.error());
+  if (!answer) {
+    auto failed = std::move(answer).error();
+    // It is the template that was not found.
+    if (failed.exit_code == kNoSandbox) failed.exit_code = kFailed;
+    co_return report(context, failed);
+  }
   if (context.json) co_return print_json(context, answer->body);
   context.terminal.err(state_line(answer->body));
   co_return print(context, shown(answer->body, "id") + "\n");

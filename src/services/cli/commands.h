@@ -12,7 +12,7 @@
 namespace space::cli {
 
 struct CreateOptions {
-  std::string template_name = "host";
+  std::string template_name = "base";
   std::optional<std::uint32_t> timeout_s;
   std::map<std::string, std::string> metadata;
   std::map<std::string, std::string> envs;
