@@ -17,6 +17,7 @@
 #include "adapters/crypto/system_entropy.h"
 #include "adapters/http/server.h"
 #include "adapters/telemetry/json_log.h"
+#include "services/node_api/control_api.h"
 #include "services/node_api/front.h"
 #include "services/node_api/gateway.h"
 #include "services/node_api/sandbox_api.h"
@@ -97,8 +98,9 @@ int main(int argc, char** argv) {
   options.worker_uid = kManagerUid;
   node_api::Gateway gateway(dialer, loop, clock, entropy, log, options);
   node_api::SpaceApi api(gateway, log);
+  node_api::ControlApi control_api(gateway, log, config->domain);
   node_api::SandboxApi sandbox_api(gateway, loop, log);
-  node_api::Front front({config->domain, config->hosts}, api, api, sandbox_api);
+  node_api::Front front({config->domain, config->hosts}, api, control_api, sandbox_api);
   http::Server server(loop, front, log);
   const auto port = server.listen(config->listen);
   if (!port) return complain("cannot listen at " + config->listen + ": " + port.error().message());

@@ -144,6 +144,17 @@ Task<bool> HttpCall::authorise(Result<std::string> credential) {
   co_return true;
 }
 
+Task<bool> HttpCall::name_sandbox(const std::string& id) {
+  if (id.empty()) co_return true;
+  auto parsed = identity::SandboxId::parse(id);
+  if (!parsed) {
+    co_await fail(no_such_sandbox());
+    co_return false;
+  }
+  sandbox = std::move(*parsed);
+  co_return true;
+}
+
 Task<bool> HttpCall::query_accepted() {
   const auto problem = query.error();
   if (!problem) co_return true;

@@ -49,6 +49,8 @@ class HttpCall {
   virtual Task<void> fail(Failure failure);
 
   Task<bool> authorise(Result<std::string> credential);
+  // Sets the sandbox that a path names, if it names one: what can be no id is as unknown as any.
+  Task<bool> name_sandbox(const std::string& id);
   // Whether the query was read without error, to its end.
   Task<bool> query_accepted();
   Task<bool> accepted(JsonFields& fields);

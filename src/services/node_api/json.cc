@@ -209,7 +209,7 @@ JsonFields::JsonFields(const Json& object) : fields_(object.object()) {
   if (fields_ == nullptr) error_ = "the body must be a JSON object";
 }
 
-const Json* JsonFields::take(std::string_view name) {
+const Json* JsonFields::raw(std::string_view name) {
   names_.push_back(name);
   if (fields_ == nullptr) return nullptr;
   const auto at = fields_->find(name);
@@ -227,7 +227,7 @@ std::string JsonFields::required_text(std::string_view name) {
 }
 
 std::string JsonFields::text(std::string_view name) {
-  const auto* value = take(name);
+  const auto* value = raw(name);
   if (value == nullptr || value->is_null()) return {};
   if (const auto* string = value->string()) return *string;
   refuse(name, "must be a string");
@@ -235,7 +235,7 @@ std::string JsonFields::text(std::string_view name) {
 }
 
 bool JsonFields::flag(std::string_view name) {
-  const auto* value = take(name);
+  const auto* value = raw(name);
   if (value == nullptr || value->is_null()) return false;
   if (const auto* boolean = value->boolean()) return *boolean;
   refuse(name, "must be true or false");
@@ -244,7 +244,7 @@ bool JsonFields::flag(std::string_view name) {
 
 std::optional<std::uint64_t> JsonFields::number(std::string_view name, std::uint64_t min,
                                                 std::uint64_t max) {
-  const auto* value = take(name);
+  const auto* value = raw(name);
   if (value == nullptr || value->is_null()) return std::nullopt;
   const auto number = value->integer<std::uint64_t>();
   if (!number || *number < min || *number > max) {
@@ -256,7 +256,7 @@ std::optional<std::uint64_t> JsonFields::number(std::string_view name, std::uint
 
 std::map<std::string, std::string> JsonFields::text_map(std::string_view name) {
   std::map<std::string, std::string> out;
-  const auto* value = take(name);
+  const auto* value = raw(name);
   if (value == nullptr || value->is_null()) return out;
   const auto* object = value->object();
   if (object == nullptr) {
@@ -276,7 +276,7 @@ std::map<std::string, std::string> JsonFields::text_map(std::string_view name) {
 
 std::vector<std::string> JsonFields::text_list(std::string_view name) {
   std::vector<std::string> out;
-  const auto* value = take(name);
+  const auto* value = raw(name);
   if (value == nullptr || value->is_null()) return out;
   const auto* array = value->array();
   if (array == nullptr) {
@@ -295,21 +295,26 @@ std::vector<std::string> JsonFields::text_list(std::string_view name) {
 }
 
 const Json* JsonFields::object(std::string_view name) {
-  const auto* value = take(name);
+  const auto* value = raw(name);
   if (value == nullptr || value->is_null()) return nullptr;
   if (value->object() != nullptr) return value;
   refuse(name, "must be an object");
   return nullptr;
 }
 
-std::optional<std::string> JsonFields::error() {
-  if (error_ || fields_ == nullptr) return error_;
+const std::string* JsonFields::left_over() const {
+  if (fields_ == nullptr) return nullptr;
   for (const auto& [key, value] : *fields_) {
-    if (std::ranges::find(names_, key) == names_.end()) {
-      return "unknown field " + Json(key).text();
-    }
+    if (std::ranges::find(names_, key) == names_.end()) return &key;
   }
-  return std::nullopt;
+  return nullptr;
+}
+
+std::optional<std::string> JsonFields::error() const {
+  if (error_) return error_;
+  const auto* name = left_over();
+  if (name == nullptr) return std::nullopt;
+  return "unknown field " + Json(*name).text();
 }
 
 }  // namespace space::node_api

@@ -75,7 +75,8 @@ std::expected<Json, std::string> parse_json(std::string_view text);
 bool is_utf8(std::string_view text);
 
 // Reads the fields of a request's object. Every field may be taken once; `error()` then names the
-// first one that was missing, of the wrong type, out of range, or unknown.
+// first one that was missing, of the wrong type, out of range, or unknown. Names outlive the
+// reader.
 class JsonFields {
  public:
   // `object` outlives the reader; anything but an object is an error.
@@ -89,15 +90,17 @@ class JsonFields {
   std::vector<std::string> text_list(std::string_view name);
   // Null when it is absent. Valid as long as the object that is read.
   const Json* object(std::string_view name);
+  // The value as it is; null when it was not given.
+  const Json* raw(std::string_view name);
 
   // Names a field whose value is not acceptable; an earlier error stays.
   void refuse(std::string_view name, std::string_view problem);
+  // The name of a field that nobody has read; null when there is none.
+  const std::string* left_over() const;
   // Null when all was well and no field is left over.
-  std::optional<std::string> error();
+  std::optional<std::string> error() const;
 
  private:
-  const Json* take(std::string_view name);
-
   const Json::Object* fields_ = nullptr;
   std::vector<std::string_view> names_;
   std::optional<std::string> error_;

@@ -47,6 +47,32 @@ std::string_view file_type(wire::FileType type) {
   std::unreachable();
 }
 
+// Takes a text apart from the front; not `ok` after the first piece that is not there.
+struct Scanner {
+  std::string_view rest;
+  bool ok = true;
+
+  bool next(char c) {
+    if (!rest.starts_with(c)) return false;
+    rest.remove_prefix(1);
+    return true;
+  }
+  void expect(char c) { ok = next(c) && ok; }
+  // A number of exactly `digits` digits.
+  int number(std::size_t digits) {
+    int value = 0;
+    for (; digits > 0; --digits) {
+      if (rest.empty() || rest.front() < '0' || rest.front() > '9') {
+        ok = false;
+        return 0;
+      }
+      value = value * 10 + (rest.front() - '0');
+      rest.remove_prefix(1);
+    }
+    return value;
+  }
+};
+
 }  // namespace
 
 std::string time_text(WallTime time) {
@@ -60,6 +86,45 @@ std::string time_text(WallTime time) {
          digits(unsigned{date.day()}, 2) + "T" + digits(clock.hours().count(), 2) + ":" +
          digits(clock.minutes().count(), 2) + ":" + digits(clock.seconds().count(), 2) + "." +
          digits(clock.subseconds().count(), 3) + "Z";
+}
+
+std::optional<WallTime> parse_time(std::string_view text) {
+  using namespace std::chrono;
+  Scanner scan{text};
+  const year year_of{scan.number(4)};
+  scan.expect('-');
+  const month month_of{static_cast<unsigned>(scan.number(2))};
+  scan.expect('-');
+  const day day_of{static_cast<unsigned>(scan.number(2))};
+  scan.expect('T');
+  const hours hour{scan.number(2)};
+  scan.expect(':');
+  const minutes minute{scan.number(2)};
+  scan.expect(':');
+  nanoseconds second = seconds{scan.number(2)};
+  if (scan.next('.')) {
+    const auto digits = scan.rest.substr(0, scan.rest.find_first_not_of("0123456789")).size();
+    if (digits == 0 || digits > 9) return std::nullopt;
+    nanoseconds fraction{scan.number(digits)};
+    for (auto missing = digits; missing < 9; ++missing) fraction *= 10;
+    second += fraction;
+  }
+  minutes offset{0};
+  if (!scan.next('Z')) {
+    const bool east = scan.next('+');
+    if (!east) scan.expect('-');
+    const hours offset_hour{scan.number(2)};
+    scan.expect(':');
+    const minutes offset_minute{scan.number(2)};
+    if (offset_hour >= days{1} || offset_minute >= hours{1}) return std::nullopt;
+    offset = east ? offset_hour + offset_minute : -(offset_hour + offset_minute);
+  }
+  const year_month_day date{year_of, month_of, day_of};
+  if (!scan.ok || !scan.rest.empty() || !date.ok() || hour >= days{1} || minute >= hours{1} ||
+      second >= minutes{1}) {
+    return std::nullopt;
+  }
+  return WallTime(sys_days(date)) + hour + minute - offset + ceil<milliseconds>(second);
 }
 
 std::string execution_text(const identity::RouteIdentity& route) {

@@ -1,5 +1,7 @@
 #pragma once
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "core/wire/messages.h"
 #include "services/node_api/gateway.h"
@@ -10,6 +12,8 @@ namespace space::node_api {
 
 // RFC 3339 in UTC with milliseconds. Times outside the years 0-9999 are cut to that range.
 std::string time_text(WallTime time);
+// The time an RFC 3339 text names ("2025-03-01T12:00:00.5+01:00"), rounded up to milliseconds.
+std::optional<WallTime> parse_time(std::string_view text);
 // "<sandbox>.<generation>@<worker>": an execution, as X-Space-Execution carries it.
 std::string execution_text(const identity::RouteIdentity& route);
 

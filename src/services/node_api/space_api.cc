@@ -153,14 +153,7 @@ Task<void> SpaceApi::handle(HttpExchange& exchange) {
     co_return;
   }
   if (!found.entry->open_to_all && !co_await call.authorise(api_key_of(request))) co_return;
-  if (!found.bound.sandbox.empty()) {
-    auto sandbox = identity::SandboxId::parse(found.bound.sandbox);
-    if (!sandbox) {
-      co_await call.fail(no_such_sandbox());
-      co_return;
-    }
-    call.sandbox = std::move(*sandbox);
-  }
+  if (!co_await call.name_sandbox(found.bound.sandbox)) co_return;
   if (!found.bound.pid.empty()) {
     const auto pid = parse_decimal(found.bound.pid);
     if (!pid || !std::in_range<std::uint32_t>(*pid)) {
