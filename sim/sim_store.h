@@ -42,8 +42,12 @@ class SimStore final : public ControlStore {
   Task<StoreResult<fleet::Snapshot>> load(identity::SandboxId sandbox) override {
     return pass([=](ControlStore& s) { return s.load(sandbox); });
   }
-  Task<StoreResult<std::vector<fleet::Snapshot>>> list(identity::TeamId team) override {
-    return pass([=](ControlStore& s) { return s.list(team); });
+  Task<StoreResult<fleet::Page>> list(fleet::Filter filter, std::optional<fleet::Position> after,
+                                      std::size_t limit) override {
+    return pass([=](ControlStore& s) { return s.list(filter, after, limit); });
+  }
+  Task<StoreResult<TeamCounts>> count(identity::TeamId team) override {
+    return pass([=](ControlStore& s) { return s.count(team); });
   }
   Task<StoreResult<void>> commit(fleet::Snapshot snapshot) override {
     return pass([=](ControlStore& s) { return s.commit(snapshot); });

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/time.h"
-#include "core/fleet/lifecycle.h"
+#include "core/fleet/listing.h"
 #include "core/identity/key_bundle.h"
 #include "ports/task.h"
 
@@ -43,6 +43,15 @@ struct WorkerRow {
   WallTime seen_at;  // when it first said so
   friend bool operator==(const WorkerRow&, const WorkerRow&) = default;
 };
+
+// A team's sandboxes by state.
+struct TeamCounts {
+  std::uint32_t running = 0;
+  std::uint32_t paused = 0;
+  friend bool operator==(const TeamCounts&, const TeamCounts&) = default;
+};
+
+inline constexpr std::size_t kMaxListScan = 1'000;
 
 // All that a mint decides on, seen in one transaction (P-3).
 struct MintView {
@@ -95,11 +104,16 @@ class ControlStore {
   // A new sandbox with its begun operation. kAlreadyExists for an id or an access token in use.
   virtual Task<StoreResult<void>> insert_sandbox(fleet::Sandbox sandbox) = 0;
   virtual Task<StoreResult<fleet::Snapshot>> load(identity::SandboxId sandbox) = 0;
-  // Not the killed ones.
-  virtual Task<StoreResult<std::vector<fleet::Snapshot>>> list(identity::TeamId team) = 0;
+  // The sandboxes that match and come after `after`, in the filter's order, `limit` (at least 1) of
+  // them at most; fewer, with `next` set, once kMaxListScan were looked at.
+  virtual Task<StoreResult<fleet::Page>> list(fleet::Filter filter,
+                                              std::optional<fleet::Position> after,
+                                              std::size_t limit) = 0;
+  virtual Task<StoreResult<TeamCounts>> count(identity::TeamId team) = 0;
   // Writes the sandbox and inserts or updates the executions given, when the stored revision is the
-  // one in `snapshot`, and raises it; kConflict otherwise. (sandbox, generation) is unique for
-  // ever: another route under a stored generation is kAlreadyExists.
+  // one in `snapshot`, and raises it; kConflict otherwise. What the sandbox was made with (id,
+  // team, template, metadata, start) must be the same. (sandbox, generation) is unique for ever:
+  // another route under a stored generation is kAlreadyExists.
   virtual Task<StoreResult<void>> commit(fleet::Snapshot snapshot) = 0;
   // Sandboxes with an unfinished operation or an execution to be discarded.
   virtual Task<StoreResult<std::vector<identity::SandboxId>>> unfinished() = 0;

@@ -41,14 +41,16 @@ CREATE TABLE sandboxes(
   team TEXT NOT NULL REFERENCES teams(id),
   access BLOB NOT NULL UNIQUE CHECK(length(access) = 32),
   state INTEGER NOT NULL,
+  started_at INTEGER NOT NULL,
   ends_at INTEGER NOT NULL,
   busy INTEGER NOT NULL,
   revision INTEGER NOT NULL,
   body BLOB NOT NULL) STRICT;
-CREATE INDEX sandboxes_by_team ON sandboxes(team);
+-- 7 and 8 below: a kill has begun, or is done.
+CREATE INDEX sandboxes_by_start ON sandboxes(team, started_at, id, state) WHERE state <> 8;
+CREATE INDEX sandboxes_by_state ON sandboxes(team, state);
 CREATE INDEX sandboxes_by_end ON sandboxes(state, ends_at);
 CREATE INDEX sandboxes_busy ON sandboxes(id) WHERE busy = 1;
--- 7 and 8: a kill has begun, or is done.
 CREATE VIEW live_credentials(hash, team, sandbox) AS
   SELECT hash, team, NULL FROM api_keys WHERE revoked_at IS NULL UNION ALL
   SELECT access, team, id FROM sandboxes WHERE state NOT IN (7, 8);
@@ -380,13 +382,14 @@ Task<StoreResult<void>> SqliteControlStore::insert_sandbox(fleet::Sandbox sandbo
   auto& database = *database_;
   co_return write<void>(database, [&]() -> StoreResult<void> {
     const auto body = wire::encode(sandbox);
-    Query insert(database,
-                 "INSERT INTO sandboxes(id, team, access, state, ends_at, busy, revision, body) "
-                 "VALUES(?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                 sandbox.id.text(), sandbox.team.text(), sandbox.access.view(),
-                 number(sandbox.state), number(sandbox.ends_at),
-                 std::int64_t{sandbox.operation.has_value()},
-                 static_cast<std::int64_t>(sandbox.revision), ByteView(body));
+    Query insert(
+        database,
+        "INSERT INTO sandboxes(id, team, access, state, started_at, ends_at, busy, revision, "
+        "body) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        sandbox.id.text(), sandbox.team.text(), sandbox.access.view(), number(sandbox.state),
+        number(sandbox.started_at), number(sandbox.ends_at),
+        std::int64_t{sandbox.operation.has_value()}, static_cast<std::int64_t>(sandbox.revision),
+        ByteView(body));
     if (insert.run() == 0) {
       return failure(StoreError::kAlreadyExists, "this sandbox id or access token is in use");
     }
@@ -403,17 +406,48 @@ Task<StoreResult<fleet::Snapshot>> SqliteControlStore::load(identity::SandboxId 
   });
 }
 
-Task<StoreResult<std::vector<fleet::Snapshot>>> SqliteControlStore::list(identity::TeamId team) {
+Task<StoreResult<fleet::Page>> SqliteControlStore::list(fleet::Filter filter,
+                                                        std::optional<fleet::Position> after,
+                                                        std::size_t limit) {
   auto& database = *database_;
-  using Rows = std::vector<fleet::Snapshot>;
-  co_return read<Rows>(database, [&]() -> StoreResult<Rows> {
-    Rows found;
-    Query rows(database, "SELECT body FROM sandboxes WHERE team = ? AND state <> ? ORDER BY id",
-               team.text(), number(SandboxState::kKilled));
+  co_return read<fleet::Page>(database, [&]() -> StoreResult<fleet::Page> {
+    std::int64_t states = filter.states.empty() ? ~std::int64_t{0} : 0;
+    for (const auto state : filter.states) states |= std::int64_t{1} << number(state);
+    const auto first = filter.newest_first ? WallTime::max() : WallTime::min();
+    const auto from = after.value_or(fleet::Position{first, {}});
+    Query rows(database,
+               filter.newest_first
+                   ? "SELECT body FROM sandboxes WHERE team = ? AND state <> 8 AND "
+                     "(1 << state) & ? AND (started_at, id) < (?, ?) "
+                     "ORDER BY started_at DESC, id DESC"
+                   : "SELECT body FROM sandboxes WHERE team = ? AND state <> 8 AND "
+                     "(1 << state) & ? AND (started_at, id) > (?, ?) ORDER BY started_at, id",
+               filter.team.text(), states, number(from.started_at), from.sandbox.text());
+    fleet::Page page;
+    fleet::Pager pager(filter, limit, kMaxListScan);
     while (rows.step()) {
-      found.push_back(with_executions(database, rows.record<fleet::Sandbox>(0)));
+      auto sandbox = rows.record<fleet::Sandbox>(0);
+      const auto verdict = pager.offer(sandbox);
+      if (verdict == fleet::Pager::Verdict::kFull) break;
+      if (verdict == fleet::Pager::Verdict::kTaken) {
+        page.sandboxes.push_back(with_executions(database, std::move(sandbox)));
+      }
     }
-    return found;
+    page.next = pager.next();
+    return page;
+  });
+}
+
+Task<StoreResult<TeamCounts>> SqliteControlStore::count(identity::TeamId team) {
+  auto& database = *database_;
+  co_return read<TeamCounts>(database, [&]() -> StoreResult<TeamCounts> {
+    const auto of = [&](SandboxState state) {
+      Query row(database, "SELECT count(*) FROM sandboxes WHERE team = ? AND state = ?",
+                team.text(), number(state));
+      row.step();
+      return static_cast<std::uint32_t>(row.integer(0));
+    };
+    return TeamCounts{of(SandboxState::kRunning), of(SandboxState::kPaused)};
   });
 }
 

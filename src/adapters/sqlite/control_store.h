@@ -18,7 +18,7 @@ namespace space::sqlite {
 // each other.
 class SqliteControlStore final : public ControlStore {
  public:
-  static constexpr int kSchemaVersion = 2;
+  static constexpr int kSchemaVersion = 3;
   static constexpr int kBusyMs = 5'000;
 
   // Opens or makes the file, with mode 0600 since it holds guest secrets. The error is for people:
@@ -37,7 +37,9 @@ class SqliteControlStore final : public ControlStore {
   Task<StoreResult<std::vector<identity::SessionId>>> end_sessions(WallTime now) override;
   Task<StoreResult<void>> insert_sandbox(fleet::Sandbox sandbox) override;
   Task<StoreResult<fleet::Snapshot>> load(identity::SandboxId sandbox) override;
-  Task<StoreResult<std::vector<fleet::Snapshot>>> list(identity::TeamId team) override;
+  Task<StoreResult<fleet::Page>> list(fleet::Filter filter, std::optional<fleet::Position> after,
+                                      std::size_t limit) override;
+  Task<StoreResult<TeamCounts>> count(identity::TeamId team) override;
   Task<StoreResult<void>> commit(fleet::Snapshot snapshot) override;
   Task<StoreResult<std::vector<identity::SandboxId>>> unfinished() override;
   Task<StoreResult<std::vector<identity::SandboxId>>> expired(WallTime now) override;

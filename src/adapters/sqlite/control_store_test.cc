@@ -113,7 +113,9 @@ TEST(SqliteControlStore, ACorruptRowIsAnErrorNotACrash) {
     database.exec("UPDATE sandboxes SET body = x'0102'");
   }
   EXPECT_EQ(complete((*store)->load(sandbox.id)).error().error, StoreError::kFailed);
-  EXPECT_EQ(complete((*store)->list(team())).error().error, StoreError::kFailed);
+  fleet::Filter filter;
+  filter.team = team();
+  EXPECT_EQ(complete((*store)->list(filter, std::nullopt, 10)).error().error, StoreError::kFailed);
 }
 
 TEST(SqliteControlStore, AStatementThatFailsRollsBackTheWholeTransaction) {

@@ -339,8 +339,6 @@ void finish(Snapshot& snapshot, WallTime now) {
       end_operation(snapshot, SandboxState::kKilled, {});
       return;
     case OperationKind::kCreate:
-      sandbox.started_at = now;
-      break;
     case OperationKind::kResume:
     case OperationKind::kMove:
       break;

@@ -92,7 +92,7 @@ struct Sandbox {
   std::uint64_t memory_bytes = 0;
   std::uint64_t disk_bytes = 0;
   std::uint32_t max_processes = 0;
-  WallTime started_at;
+  WallTime started_at;  // when its creation began
   WallTime ends_at;
   Generation generation;  // highest number given out or reported by a receiver
   std::uint32_t next_public_pid = identity::kPublicPidBlock;

@@ -207,7 +207,7 @@ struct SandboxInfo {
   SandboxState state = SandboxState::kCreating;
   std::string template_name;
   std::map<std::string, std::string> metadata;
-  WallTime started_at;
+  WallTime started_at;  // when its creation began
   WallTime ends_at;
   std::uint32_t cpu_millis = 0;
   std::uint64_t memory_bytes = 0;
@@ -240,16 +240,19 @@ struct SandboxCreateRequest {  // -> SandboxInfo, when it serves
       r.memory_bytes, r.disk_bytes, r.on_timeout);
   }
 };
-// The team's sandboxes that match all that is given, ordered by start, then id. -> DATA:
-// SandboxListResult. kInvalidArgument for a cursor that is not one of ours for this filter (C110).
+// The team's sandboxes that match all that is given, ordered by start, then id; one that is there
+// all the time is shown exactly once, whatever comes and goes meanwhile. -> DATA:
+// SandboxListResult. A page may hold fewer than `limit`, even none, and yet not be the last: only
+// an empty next_cursor says so. kInvalidArgument for a cursor that is not one of ours for this
+// filter (C110).
 struct SandboxListRequest {
   identity::SessionId session;
-  std::vector<SandboxState> states;             // empty: all but the killed ones
+  std::vector<SandboxState> states;             // empty: any; killed ones are never listed
   std::map<std::string, std::string> metadata;  // all of these pairs
   std::string template_name;                    // empty: any
   std::optional<WallTime> started_after;
   bool newest_first = false;
-  std::uint32_t limit = 0;  // 1..100; 0: as many as fit kMaxRecordBytes
+  std::uint32_t limit = 0;  // 1..100; 0: what one answer takes
   std::string cursor;       // next_cursor of the page before; empty: the first page
   static void fields(auto& r, auto& f) {
     f(r.session, r.states, r.metadata, r.template_name, r.started_after, r.newest_first, r.limit,

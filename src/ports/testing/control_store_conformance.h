@@ -233,7 +233,7 @@ TYPED_TEST_P(StoreConformance, P34_AGenerationIsOneRouteForEver) {
   EXPECT_EQ(complete(store.load(sandbox.id))->sandbox.reason, "");  // nothing of it was written
 }
 
-TYPED_TEST_P(StoreConformance, FindsWhatIsUnfinishedExpiredListedAndPurged) {
+TYPED_TEST_P(StoreConformance, FindsWhatIsUnfinishedExpiredCountedAndPurged) {
   auto& store = *this->store;
   const auto make = [&](const char* name, wire::SandboxState state) {
     auto sandbox = this->sandbox(name);
@@ -258,14 +258,94 @@ TYPED_TEST_P(StoreConformance, FindsWhatIsUnfinishedExpiredListedAndPurged) {
   EXPECT_EQ(*complete(store.unfinished()), (Ids{running.sandbox.id, busy.sandbox.id}));
   EXPECT_TRUE(complete(store.expired(at(299)))->empty());
   EXPECT_EQ(*complete(store.expired(at(300))), Ids{running.sandbox.id});
-  EXPECT_EQ(complete(store.list(this->team))->size(), 3U);
-  EXPECT_TRUE(complete(store.list(*identity::TeamId::parse("other")))->empty());
+  EXPECT_EQ(*complete(store.count(this->team)), (TeamCounts{1, 1}));
+  EXPECT_EQ(*complete(store.count(*identity::TeamId::parse("other"))), TeamCounts{});
   EXPECT_EQ(*complete(store.executions()), running.executions);
   ASSERT_TRUE(complete(store.purge(at(300))));
   EXPECT_TRUE(complete(store.load(killed.sandbox.id)));
   ASSERT_TRUE(complete(store.purge(at(301))));
   EXPECT_FALSE(complete(store.load(killed.sandbox.id)));
   EXPECT_TRUE(complete(store.load(running.sandbox.id)));
+}
+
+TYPED_TEST_P(StoreConformance, C110_PagesFollowTheOrderAndEndWhenNothingIsLeft) {
+  auto& store = *this->store;
+  const auto make = [&](const char* name, std::int64_t started, wire::SandboxState state,
+                        const char* stage) {
+    auto sandbox = this->sandbox(name);
+    sandbox.started_at = at(started);
+    sandbox.state = state;
+    sandbox.metadata["stage"] = stage;
+    EXPECT_TRUE(complete(store.insert_sandbox(sandbox)));
+  };
+  using enum wire::SandboxState;
+  make("d", 1, kRunning, "live");
+  make("c", 2, kPaused, "live");
+  make("b", 2, kRunning, "test");
+  make("a", 3, kKilled, "live");
+  make("e", 4, kCreating, "live");
+  ASSERT_TRUE(complete(store.add_api_key(
+      {id_of<CredentialHash>(2), *identity::TeamId::parse("team-b"), at(0), {}})));
+  auto foreign = this->sandbox("f");
+  foreign.team = *identity::TeamId::parse("team-b");
+  ASSERT_TRUE(complete(store.insert_sandbox(foreign)));
+
+  const auto names = [](const fleet::Page& page) {
+    std::string all;
+    for (const auto& snapshot : page.sandboxes) all += snapshot.sandbox.id.text();
+    return all;
+  };
+  fleet::Filter filter;
+  filter.team = this->team;
+  const auto all = complete(store.list(filter, std::nullopt, 100));
+  EXPECT_EQ(names(*all), "dbce");
+  EXPECT_FALSE(all->next);
+  EXPECT_EQ(all->sandboxes[0].sandbox.metadata.at("stage"), "live");
+  const auto first = complete(store.list(filter, std::nullopt, 2));
+  EXPECT_EQ(names(*first), "db");
+  ASSERT_TRUE(first->next);
+  const auto second = complete(store.list(filter, first->next, 2));
+  EXPECT_EQ(names(*second), "ce");
+  EXPECT_FALSE(second->next);
+
+  filter.newest_first = true;
+  const auto newest = complete(store.list(filter, std::nullopt, 3));
+  EXPECT_EQ(names(*newest), "ecb");
+  ASSERT_TRUE(newest->next);
+  const auto oldest = complete(store.list(filter, newest->next, 3));
+  EXPECT_EQ(names(*oldest), "d");
+  EXPECT_FALSE(oldest->next);
+
+  filter.newest_first = false;
+  filter.metadata = {{"stage", "live"}};
+  EXPECT_EQ(names(*complete(store.list(filter, std::nullopt, 100))), "dce");
+  filter.states = {kRunning, kPaused, kKilled};
+  EXPECT_EQ(names(*complete(store.list(filter, std::nullopt, 100))), "dc");
+  filter.started_after = at(1);
+  EXPECT_EQ(names(*complete(store.list(filter, std::nullopt, 100))), "c");
+  filter.template_name = "other";
+  const auto none = complete(store.list(filter, std::nullopt, 100));
+  EXPECT_TRUE(none->sandboxes.empty());
+  EXPECT_FALSE(none->next);
+}
+
+TYPED_TEST_P(StoreConformance, C110_AListLooksAtABoundedNumber) {
+  auto& store = *this->store;
+  for (std::size_t i = 0; i <= kMaxListScan; ++i) {
+    auto sandbox = this->sandbox(("s" + std::to_string(i)).c_str());
+    sandbox.started_at = at(static_cast<std::int64_t>(i));
+    if (i == kMaxListScan) sandbox.template_name = "wanted";
+    ASSERT_TRUE(complete(store.insert_sandbox(sandbox)));
+  }
+  fleet::Filter filter;
+  filter.team = this->team;
+  filter.template_name = "wanted";
+  const auto first = complete(store.list(filter, std::nullopt, 10));
+  EXPECT_TRUE(first->sandboxes.empty());
+  ASSERT_TRUE(first->next);
+  const auto second = complete(store.list(filter, first->next, 10));
+  EXPECT_EQ(second->sandboxes.size(), 1U);
+  EXPECT_FALSE(second->next);
 }
 
 TYPED_TEST_P(StoreConformance, P3_TheMintViewShowsSessionAndExecutionTogether) {
@@ -305,15 +385,14 @@ TYPED_TEST_P(StoreConformance, P6_BundleVersionsNeverGoBack) {
   EXPECT_EQ(*complete(store.list_workers()), std::vector{worker});
 }
 
-REGISTER_TYPED_TEST_SUITE_P(StoreConformance, KeysAreAddedOnceListedAndRevoked,
-                            P18_ASessionIsExtendedWhileItLivesAndReplacedAfter,
-                            P11_ARevokedKeyHasNoLiveSessionAndNamesTheEnded,
-                            P18_AnAccessTokenHasSessionsUntilAKillBegins,
-                            P18_AnAccessTokenIsOfOneSandboxAndMayChange,
-                            LC1_AnOperationOfEveryKindReadsBackAsItWasWritten,
-                            P34_CommitsCompareTheRevision, P34_AGenerationIsOneRouteForEver,
-                            FindsWhatIsUnfinishedExpiredListedAndPurged,
-                            P3_TheMintViewShowsSessionAndExecutionTogether,
-                            P6_BundleVersionsNeverGoBack);
+REGISTER_TYPED_TEST_SUITE_P(
+    StoreConformance, KeysAreAddedOnceListedAndRevoked,
+    P18_ASessionIsExtendedWhileItLivesAndReplacedAfter,
+    P11_ARevokedKeyHasNoLiveSessionAndNamesTheEnded, P18_AnAccessTokenHasSessionsUntilAKillBegins,
+    P18_AnAccessTokenIsOfOneSandboxAndMayChange, LC1_AnOperationOfEveryKindReadsBackAsItWasWritten,
+    P34_CommitsCompareTheRevision, P34_AGenerationIsOneRouteForEver,
+    FindsWhatIsUnfinishedExpiredCountedAndPurged, C110_PagesFollowTheOrderAndEndWhenNothingIsLeft,
+    C110_AListLooksAtABoundedNumber, P3_TheMintViewShowsSessionAndExecutionTogether,
+    P6_BundleVersionsNeverGoBack);
 
 }  // namespace space::testing

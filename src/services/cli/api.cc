@@ -148,4 +148,21 @@ std::string sandbox_target(std::string_view sandbox, std::string_view rest) {
   return "/space/v1/sandboxes/" + id + std::string(rest);
 }
 
+Task<Outcome<boost::json::array>> all_sandboxes(Context& context) {
+  boost::json::array all;
+  std::string cursor;
+  do {
+    auto target = std::string("/space/v1/sandboxes");
+    if (!cursor.empty()) target += "?cursor=" + percent_encode(cursor);
+    auto page = co_await call(context, "GET", std::move(target), nullptr);
+    if (!page) co_return std::unexpected(std::move(page).error());
+    const auto& sandboxes = member(page->body, "sandboxes");
+    if (sandboxes.is_array()) {
+      for (const auto& sandbox : sandboxes.get_array()) all.push_back(sandbox);
+    }
+    cursor = text_of(page->body, "next_cursor");
+  } while (!cursor.empty());
+  co_return all;
+}
+
 }  // namespace space::cli

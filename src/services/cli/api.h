@@ -50,6 +50,8 @@ Task<Outcome<std::unique_ptr<HttpResponse>>> request(Context& context, std::stri
 // One request with a JSON body (unless null) and a JSON answer.
 Task<Outcome<Answer>> call(Context& context, std::string method, std::string target,
                            boost::json::value body);
+// The team's sandboxes, of all pages.
+Task<Outcome<boost::json::array>> all_sandboxes(Context& context);
 // The rest of `response`. `unknown` says what its breaking off means.
 Task<Outcome<std::string>> read_all(HttpResponse& response, Failure broken);
 

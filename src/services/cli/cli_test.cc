@@ -310,6 +310,16 @@ TEST_F(CliTest, CopyGoesBothWaysAndLeavesNothingWhenCutOff) {
   EXPECT_EQ(run(copy(context_, "abc:a", "abc:b", "")), kUsage);
 }
 
+TEST_F(CliTest, C110_LsShowsEveryPage) {
+  http_.replies = {
+      {.status = 200, .body = "{\"sandboxes\":[{\"id\":\"abc\"}],\"next_cursor\":\"12ab\"}"},
+      {.status = 200, .body = "{\"sandboxes\":[{\"id\":\"def\"}]}"}};
+  EXPECT_EQ(run(list(context_)), kOk);
+  EXPECT_NE(terminal_.stdout_text.find("abc"), std::string::npos);
+  EXPECT_NE(terminal_.stdout_text.find("def"), std::string::npos);
+  EXPECT_EQ(http_.requests.back(), "GET /space/v1/sandboxes?cursor=12ab ");
+}
+
 TEST_F(CliTest, AReaderThatLeftIsAFailureNotACrash) {
   terminal_.closed = true;
   http_.replies.push_back({.status = 200, .body = "{\"sandboxes\":[]}"});

@@ -95,17 +95,17 @@ Task<int> create(Context& context, CreateOptions options) {
 }
 
 Task<int> list(Context& context) {
-  auto answer = co_await call(context, "GET", "/space/v1/sandboxes", nullptr);
-  if (!answer) co_return report(context, answer.error());
-  if (context.json) co_return print_json(context, answer->body);
+  auto sandboxes = co_await all_sandboxes(context);
+  if (!sandboxes) co_return report(context, sandboxes.error());
+  if (context.json) {
+    const boost::json::object document{{"sandboxes", *std::move(sandboxes)}};
+    co_return print_json(context, document);
+  }
   std::vector<std::vector<std::string>> rows{
       {"SANDBOX", "STATE", "WORKER", "EXECUTION", "TEMPLATE", "ENDS", "METADATA"}};
-  const boost::json::value& sandboxes = member(answer->body, "sandboxes");
-  if (sandboxes.is_array()) {
-    for (const auto& s : sandboxes.get_array()) {
-      rows.push_back({shown(s, "id"), shown(s, "state"), shown(s, "worker"), shown(s, "generation"),
-                      shown(s, "template"), shown(s, "ends_at"), shown(s, "metadata")});
-    }
+  for (const auto& s : *sandboxes) {
+    rows.push_back({shown(s, "id"), shown(s, "state"), shown(s, "worker"), shown(s, "generation"),
+                    shown(s, "template"), shown(s, "ends_at"), shown(s, "metadata")});
   }
   co_return print(context, columns(rows));
 }

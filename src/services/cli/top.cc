@@ -25,7 +25,7 @@ std::string counter(std::string_view name, std::string_view key, const boost::js
   return text;
 }
 
-std::string screen(const boost::json::value& status, const boost::json::value& sandboxes,
+std::string screen(const boost::json::value& status, const boost::json::array& sandboxes,
                    const boost::json::value& before) {
   const auto& counters = member(status, "node_api");
   const auto& workers = member(status, "workers");
@@ -57,12 +57,10 @@ std::string screen(const boost::json::value& status, const boost::json::value& s
   text += "\n\n";
   std::vector<std::vector<std::string>> rows{
       {"SANDBOX", "STATE", "EXECUTION", "TEMPLATE", "STARTED", "ENDS"}};
-  if (sandboxes.is_array()) {
-    for (const auto& s : sandboxes.get_array()) {
-      rows.push_back({shown(s, "id"), shown(s, "state"),
-                      shown(s, "generation") + "@" + shown(s, "worker"), shown(s, "template"),
-                      shown(s, "started_at"), shown(s, "ends_at")});
-    }
+  for (const auto& s : sandboxes) {
+    rows.push_back({shown(s, "id"), shown(s, "state"),
+                    shown(s, "generation") + "@" + shown(s, "worker"), shown(s, "template"),
+                    shown(s, "started_at"), shown(s, "ends_at")});
   }
   return text + columns(rows);
 }
@@ -76,16 +74,15 @@ Task<int> top(Context& context, TopOptions options) {
   for (std::uint64_t sample = 1;; ++sample) {
     auto status = co_await call(context, "GET", "/space/v1/status", nullptr);
     if (!status) co_return report(context, status.error());
-    auto list = co_await call(context, "GET", "/space/v1/sandboxes", nullptr);
-    if (!list) co_return report(context, list.error());
-    const auto& sandboxes = member(list->body, "sandboxes");
+    const auto sandboxes = co_await all_sandboxes(context);
+    if (!sandboxes) co_return report(context, sandboxes.error());
     int code = kOk;
     if (context.json) {
-      boost::json::object document{{"status", status->body}, {"sandboxes", sandboxes}};
+      boost::json::object document{{"status", status->body}, {"sandboxes", *sandboxes}};
       code = print_json(context, document);
     } else {
       // Home, the new lines, then whatever was below: nothing flickers.
-      const auto text = screen(status->body, sandboxes, before);
+      const auto text = screen(status->body, *sandboxes, before);
       code = print(context, redraws ? "\x1b[H\x1b[J" + text : text);
     }
     if (code != kOk || sample == samples) co_return code;

@@ -29,6 +29,9 @@ constexpr std::chrono::seconds kRetryUnfinished{30};
 constexpr std::chrono::seconds kCreationPatience{
     300};  // a creation that has not served by then is ended
 constexpr int kResumeRounds = 4;
+constexpr std::uint32_t kMaxListLimit = 100;
+// What a list's answer holds beside its sandboxes.
+constexpr std::size_t kListOverhead = 1024;
 constexpr auto kStatusLimit = std::chrono::seconds(3);
 
 std::unexpected<Refusal> refuse(Outcome outcome, std::string message) {
@@ -121,6 +124,7 @@ ControlPlane::ControlPlane(ControlStore& store, Dialer& dialer, Timer& timer,
       signer_(signer),
       log_(log),
       options_(std::move(options)),
+      cursors_(options_.access_key.reveal()),
       boot_(random_id<identity::BootNonce>(entropy)),
       tasks_(timer),
       driver_(
@@ -678,11 +682,43 @@ Task<ControlPlane::Answer> ControlPlane::on_create(wire::SandboxCreateRequest re
   co_return co_await info_in(id, session, SandboxState::kRunning);
 }
 
-Task<ControlPlane::Answer> ControlPlane::on_list(wire::SandboxListRequest, SessionRow session) {
-  const auto found = co_await store_.list(session.team);
-  if (!found) co_return no_store();
+Task<ControlPlane::Answer> ControlPlane::on_list(wire::SandboxListRequest request,
+                                                 SessionRow session) {
+  if (request.limit > kMaxListLimit) {
+    co_return refuse(Outcome::kInvalidArgument, "the limit must be 1 to 100");
+  }
+  fleet::Filter filter{session.team,
+                       std::move(request.states),
+                       std::move(request.metadata),
+                       std::move(request.template_name),
+                       request.started_after,
+                       request.newest_first};
+  std::ranges::sort(filter.states);
+  std::optional<fleet::Position> after;
+  if (!request.cursor.empty()) {
+    after = cursors_.open(filter, request.cursor);
+    if (!after) co_return refuse(Outcome::kInvalidArgument, "the page token is not of this list");
+  }
+  const auto limit = request.limit == 0 ? kMaxListScan : request.limit;
+  const auto page = co_await store_.list(filter, after, limit);
+  const auto counts = co_await store_.count(session.team);
+  if (!page || !counts) co_return no_store();
   wire::SandboxListResult result;
-  for (const auto& snapshot : *found) result.sandboxes.push_back(to_info(snapshot));
+  result.total_running = counts->running;
+  auto next = page->next;
+  auto room = frame::kMaxRecordBytes - kListOverhead;
+  for (const auto& snapshot : page->sandboxes) {
+    auto info = to_info(snapshot);
+    const auto size = wire::encode(info).size();
+    if (size > room) {
+      const auto& last = result.sandboxes.back();  // one always fits
+      next = fleet::Position{last.started_at, last.sandbox};
+      break;
+    }
+    room -= size;
+    result.sandboxes.push_back(std::move(info));
+  }
+  if (next) result.next_cursor = cursors_.seal(filter, *next);
   co_return wire::encode(result);
 }
 
@@ -964,13 +1000,11 @@ Task<ControlPlane::Answer> ControlPlane::on_mint(wire::CapabilityMintRequest req
 Task<ControlPlane::Answer> ControlPlane::on_platform_status(wire::PlatformStatusRequest,
                                                             SessionRow session) {
   const auto executions = co_await store_.executions();
-  const auto ours = co_await store_.list(session.team);
-  if (!executions || !ours) co_return no_store();
+  const auto counts = co_await store_.count(session.team);
+  if (!executions || !counts) co_return no_store();
   wire::PlatformStatusResult result;
-  for (const auto& snapshot : *ours) {
-    if (snapshot.sandbox.state == SandboxState::kRunning) ++result.running;
-    if (snapshot.sandbox.state == SandboxState::kPaused) ++result.paused;
-  }
+  result.running = counts->running;
+  result.paused = counts->paused;
   for (const auto& worker : links_) {
     wire::WorkerInfo info;
     info.worker = worker->options().id;

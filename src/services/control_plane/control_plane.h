@@ -11,6 +11,7 @@
 #include "ports/signer.h"
 #include "ports/stream.h"
 #include "services/control_plane/driver.h"
+#include "services/control_plane/list_cursor.h"
 #include "services/control_plane/worker_link.h"
 
 namespace space::control_plane {
@@ -125,6 +126,7 @@ class ControlPlane final : private WorkerLink::Owner {
   const Signer& signer_;
   Log& log_;
   Options options_;
+  ListCursors cursors_;
   identity::BootNonce boot_;
   identity::KeyBundle bundle_;
   std::vector<std::unique_ptr<WorkerLink>> links_;

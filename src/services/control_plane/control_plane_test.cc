@@ -162,7 +162,7 @@ class Site {
     options.access_key = access_key.duplicate();
     for (const auto& id : {kW1, kW2}) {
       options.workers.push_back(
-          {id, "sim:" + id.text() + "/control", "sim:" + id.text() + "/hop", 64});
+          {id, "sim:" + id.text() + "/control", "sim:" + id.text() + "/hop", 256});
     }
     options.holders.emplace(kNodeApiUid, filled<identity::HolderId>(1));
     options.holders.emplace(kOtherNodeApiUid, filled<identity::HolderId>(2));
@@ -558,6 +558,143 @@ TEST(ControlPlane, LC1_AnExpiredSandboxIsKilledAndAPausedOneIsNot) {
   EXPECT_EQ(site.get(expiring).error().outcome, Outcome::kNotFound);
   EXPECT_EQ(site.get(resting)->state, SandboxState::kPaused);
   EXPECT_EQ(site.runtimes(), 1U);
+}
+
+TEST(ControlPlane, C110_PagesShowWhatLivesThroughExactlyOnceWhileOthersComeAndGo) {
+  Site site;
+  constexpr std::size_t kCount = 250;
+  std::vector<identity::SandboxId> made;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    wire::SandboxCreateRequest request;
+    request.session = site.session;
+    request.template_name = i % 5 == 0 ? "other" : "host";
+    request.metadata = {{"stage", i % 2 == 0 ? "live" : "test"}, {"n", std::to_string(i)}};
+    request.timeout_s = 80'000;
+    const auto created = site.call<SandboxInfo>(Operation::kSandboxCreate, request);
+    ASSERT_TRUE(created) << created.error().message;
+    made.push_back(created->sandbox);
+    if (i % 3 == 0) ASSERT_TRUE(site.pause(created->sandbox));
+  }
+  site.open_session();
+  for (const bool newest_first : {false, true}) {
+    wire::SandboxListRequest request;
+    request.session = site.session;
+    request.states = {SandboxState::kRunning, SandboxState::kPaused};
+    request.metadata = {{"stage", "live"}};
+    request.newest_first = newest_first;
+    request.limit = 50;
+    std::vector<identity::SandboxId> seen;
+    std::size_t pages = 0;
+    do {
+      const auto page = site.call<wire::SandboxListResult>(Operation::kSandboxList, request);
+      ASSERT_TRUE(page) << page.error().message;
+      EXPECT_LE(page->sandboxes.size(), 50U);
+      EXPECT_GT(page->total_running, 100U);
+      for (const auto& info : page->sandboxes) {
+        EXPECT_EQ(info.metadata.at("stage"), "live");
+        seen.push_back(info.sandbox);
+      }
+      request.cursor = page->next_cursor;
+      ++pages;
+      // Shown already, and not shown yet; new ones meanwhile.
+      for (const auto& victim : {made[pages * 2], made[kCount - 2 - pages * 4]}) {
+        ASSERT_TRUE(site.kill(victim));
+      }
+      wire::SandboxCreateRequest fresh;
+      fresh.session = site.session;
+      fresh.template_name = "host";
+      fresh.metadata = {{"stage", "live"}};
+      ASSERT_TRUE(site.call<SandboxInfo>(Operation::kSandboxCreate, fresh));
+    } while (!request.cursor.empty() && pages < 20);
+    EXPECT_GE(pages, 3U);
+    EXPECT_LT(pages, 20U);
+    auto unique = seen;
+    std::ranges::sort(unique);
+    EXPECT_EQ(std::ranges::unique(unique).size(), 0U) << "shown twice";
+    for (std::size_t i = 0; i < kCount; i += 2) {
+      const bool there = std::ranges::find(seen, made[i]) != seen.end();
+      EXPECT_TRUE(there || !site.get(made[i])) << i;
+    }
+  }
+}
+
+TEST(ControlPlane, C110_ACursorIsGoodForItsListAloneAndAFilterWithoutMatchIsEmpty) {
+  Site site;
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(site.create());
+  wire::SandboxListRequest request;
+  request.session = site.session;
+  request.limit = 1;
+  const auto list = [&](const wire::SandboxListRequest& asked) {
+    return site.call<wire::SandboxListResult>(Operation::kSandboxList, asked);
+  };
+  const auto first = list(request);
+  ASSERT_TRUE(first);
+  ASSERT_EQ(first->sandboxes.size(), 1U);
+  EXPECT_EQ(first->total_running, 3U);
+  auto next = request;
+  next.cursor = first->next_cursor;
+  next.limit = 100;  // not of the list, of the page
+  const auto second = list(next);
+  ASSERT_TRUE(second) << second.error().message;
+  EXPECT_EQ(second->sandboxes.size(), 2U);
+  EXPECT_TRUE(second->next_cursor.empty());
+
+  const auto refused = [&](auto change) {
+    auto asked = next;
+    change(asked);
+    const auto result = list(asked);
+    EXPECT_FALSE(result);
+    if (!result) EXPECT_EQ(result.error().outcome, Outcome::kInvalidArgument);
+  };
+  refused([](auto& r) { r.cursor = "junk"; });
+  refused([](auto& r) { r.cursor = "00"; });
+  refused([](auto& r) { r.cursor.back() = r.cursor.back() == '0' ? '1' : '0'; });
+  refused([](auto& r) { r.cursor[3] = r.cursor[3] == '0' ? '1' : '0'; });
+  refused([](auto& r) { r.cursor.resize(r.cursor.size() / 2); });
+  refused([](auto& r) { r.metadata = {{"a", "b"}}; });
+  refused([](auto& r) { r.states = {SandboxState::kRunning}; });
+  refused([](auto& r) { r.template_name = "host"; });
+  refused([](auto& r) { r.started_after = WallTime{}; });
+  refused([](auto& r) { r.newest_first = true; });
+  refused([](auto& r) { r.limit = 101; });
+  site.key = site.make_key("team-b");
+  site.open_session();
+  refused([&](auto& r) { r.session = site.session; });
+  EXPECT_FALSE(list(next)->sandboxes.empty());  // the first team's session still
+
+  auto none = request;
+  none.metadata = {{"no", "such"}};
+  EXPECT_TRUE(list(none)->sandboxes.empty());
+  EXPECT_TRUE(list(none)->next_cursor.empty());
+  EXPECT_EQ(list(none)->total_running, 3U);
+}
+
+TEST(ControlPlane, C110_AnAnswerThatWouldBeTooLargeIsMorePages) {
+  Site site;
+  constexpr std::size_t kCount = 150;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    wire::SandboxCreateRequest request;
+    request.session = site.session;
+    request.template_name = "host";
+    request.metadata = {{"large", std::string(10'000, 'x')}};
+    ASSERT_TRUE(site.call<SandboxInfo>(Operation::kSandboxCreate, request));
+  }
+  for (const std::uint32_t limit : {0U, 100U}) {
+    wire::SandboxListRequest request;
+    request.session = site.session;
+    request.limit = limit;
+    std::set<identity::SandboxId> seen;
+    std::size_t pages = 0;
+    do {
+      const auto page = site.call<wire::SandboxListResult>(Operation::kSandboxList, request);
+      ASSERT_TRUE(page) << page.error().message;
+      for (const auto& info : page->sandboxes) EXPECT_TRUE(seen.insert(info.sandbox).second);
+      request.cursor = page->next_cursor;
+      ++pages;
+    } while (!request.cursor.empty());
+    EXPECT_EQ(seen.size(), kCount);
+    EXPECT_EQ(pages, 2U);
+  }
 }
 
 TEST(ControlPlane, C023_AForeignSandboxAnswersLikeAnUnknownOne) {

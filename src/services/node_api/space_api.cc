@@ -206,12 +206,15 @@ Task<void> SpaceApi::create_sandbox(Call& call) {
 }
 
 Task<void> SpaceApi::list_sandboxes(Call& call) {
+  wire::SandboxListRequest request;
+  request.cursor = call.query.text("cursor").value_or("");
   const auto none = co_await call.parameters();
   if (!none) co_return;
-  const auto result = co_await call.ask<wire::SandboxListResult>(Operation::kSandboxList,
-                                                                 wire::SandboxListRequest{});
+  const auto result =
+      co_await call.ask<wire::SandboxListResult>(Operation::kSandboxList, std::move(request));
   if (!result) co_return;
   Json::Object body{{"sandboxes", json_list(result->sandboxes)}};
+  if (!result->next_cursor.empty()) body.emplace("next_cursor", result->next_cursor);
   co_await call.answer(200, std::move(body));
 }
 

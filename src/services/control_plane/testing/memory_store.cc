@@ -120,14 +120,36 @@ Task<StoreResult<fleet::Snapshot>> MemoryStore::load(identity::SandboxId sandbox
   co_return snapshot(at->second);
 }
 
-Task<StoreResult<std::vector<fleet::Snapshot>>> MemoryStore::list(identity::TeamId team) {
-  std::vector<fleet::Snapshot> found;
+Task<StoreResult<fleet::Page>> MemoryStore::list(fleet::Filter filter,
+                                                 std::optional<fleet::Position> after,
+                                                 std::size_t limit) {
+  std::vector<const fleet::Sandbox*> ordered;
   for (const auto& [id, sandbox] : sandboxes_) {
-    if (sandbox.team == team && sandbox.state != SandboxState::kKilled) {
-      found.push_back(snapshot(sandbox));
-    }
+    const auto position = fleet::position_of(sandbox);
+    const bool past = after && (filter.newest_first ? position >= *after : position <= *after);
+    if (!past) ordered.push_back(&sandbox);
   }
-  co_return found;
+  std::ranges::sort(ordered, {}, [](const auto* sandbox) { return fleet::position_of(*sandbox); });
+  if (filter.newest_first) std::ranges::reverse(ordered);
+  fleet::Page page;
+  fleet::Pager pager(std::move(filter), limit, kMaxListScan);
+  for (const auto* sandbox : ordered) {
+    const auto verdict = pager.offer(*sandbox);
+    if (verdict == fleet::Pager::Verdict::kFull) break;
+    if (verdict == fleet::Pager::Verdict::kTaken) page.sandboxes.push_back(snapshot(*sandbox));
+  }
+  page.next = pager.next();
+  co_return page;
+}
+
+Task<StoreResult<TeamCounts>> MemoryStore::count(identity::TeamId team) {
+  TeamCounts counts;
+  for (const auto& [id, sandbox] : sandboxes_) {
+    if (sandbox.team != team) continue;
+    if (sandbox.state == SandboxState::kRunning) ++counts.running;
+    if (sandbox.state == SandboxState::kPaused) ++counts.paused;
+  }
+  co_return counts;
 }
 
 Task<StoreResult<void>> MemoryStore::commit(fleet::Snapshot changed) {

@@ -20,7 +20,9 @@ class MemoryStore final : public ControlStore {
   Task<StoreResult<std::vector<identity::SessionId>>> end_sessions(WallTime now) override;
   Task<StoreResult<void>> insert_sandbox(fleet::Sandbox sandbox) override;
   Task<StoreResult<fleet::Snapshot>> load(identity::SandboxId sandbox) override;
-  Task<StoreResult<std::vector<fleet::Snapshot>>> list(identity::TeamId team) override;
+  Task<StoreResult<fleet::Page>> list(fleet::Filter filter, std::optional<fleet::Position> after,
+                                      std::size_t limit) override;
+  Task<StoreResult<TeamCounts>> count(identity::TeamId team) override;
   Task<StoreResult<void>> commit(fleet::Snapshot snapshot) override;
   Task<StoreResult<std::vector<identity::SandboxId>>> unfinished() override;
   Task<StoreResult<std::vector<identity::SandboxId>>> expired(WallTime now) override;
