@@ -2,20 +2,16 @@
 
 #include <array>
 #include <boost/asio/connect.hpp>
-#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
-#include <boost/asio/write.hpp>
-#include <cctype>
 
-#include "adapters/http/beast_body.h"
+#include "adapters/http/connection.h"
+#include "adapters/http/head.h"
 #include "base/text.h"
 
 namespace space::http {
 
 using net::ip::tcp;
-using Socket = net::generic::stream_protocol::socket;
-using Parser = beast::http::response_parser<beast::http::buffer_body>;
 
 namespace {
 
@@ -26,64 +22,50 @@ constexpr BootClock::duration kAnswerAfterBreak = std::chrono::seconds(2);
 constexpr BootClock::duration kNoLimit = std::chrono::hours(24 * 365);
 constexpr std::uint64_t kAskFirstAbove = 64U << 10;
 constexpr std::size_t kReadBytes = 64U << 10;
+constexpr std::size_t kMaxHeadBytes = 64U << 10;
+constexpr std::size_t kMaxInterim = 16;  // answers before the final one
 
 class Response final : public HttpResponse {
  public:
-  Response(asio::Loop& loop, Socket socket) : loop_(loop), socket_(std::move(socket)) {
-    buffer_.reserve(kReadBytes);  // else the parser's reads begin with 512 bytes
-  }
+  Response(asio::Loop& loop, Socket socket) : connection_(loop, std::move(socket)) {}
   const HttpResponseHead& head() const override { return head_; }
   Task<IoResult<std::size_t>> read(std::span<std::byte> buffer) override {
-    return read_body_some(socket_, buffer_, *parser_, buffer, loop_, kNoLimit);
+    return connection_.read_body(framing_, buffer, kNoLimit);
   }
 
-  Socket& socket() { return socket_; }
-  asio::Loop& loop() { return loop_; }
+  Connection& connection() { return connection_; }
 
   // Reads heads until one that is no 1xx. True when `stop_at_continue` and a 100 came first.
   Task<IoResult<bool>> read_head(BootClock::duration limit, bool stop_at_continue) {
-    SocketDeadline<Socket> deadline(loop_, socket_, limit);
-    for (;;) {
-      parser_.emplace();
-      parser_->header_limit(64U << 10);
-      parser_->body_limit(boost::none);
-      const auto [error, count] =
-          co_await beast::http::async_read_header(socket_, buffer_, *parser_, kAwait);
-      if (error) co_return std::unexpected(deadline.explain(error));
-      const auto status = parser_->get().result_int();
-      if (status == 101) co_return io_error(std::errc::bad_message);
-      if (status >= 200) break;
-      if (status == 100 && stop_at_continue) co_return true;
-    }
-    const auto& message = parser_->get();
-    head_.status = message.result_int();
-    for (const auto& field : message) {
-      HttpHeader header;
-      for (const char c : field.name_string()) {
-        header.name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    const auto deadline = connection_.loop().now() + limit;
+    for (std::size_t interim = 0; interim < kMaxInterim; ++interim) {
+      HeadEnd end;
+      auto size = end.find(connection_.input());
+      while (size && !*size && connection_.input().size() <= kMaxHeadBytes) {
+        const auto received = co_await connection_.receive(kReadBytes, deadline);
+        if (!received) co_return std::unexpected(received.error());
+        size = end.find(connection_.input());
       }
-      header.value.assign(field.value().data(), field.value().size());
-      head_.headers.push_back(std::move(header));
+      if (!size || size->value_or(SIZE_MAX) > kMaxHeadBytes) {
+        co_return io_error(std::errc::bad_message);
+      }
+      auto parsed = parse_response_head(connection_.input().substr(0, **size));
+      connection_.consume(**size);
+      if (!parsed) co_return io_error(std::errc::bad_message);
+      if (parsed->head.status == 100 && stop_at_continue) co_return true;
+      if (parsed->head.status < 200) continue;
+      framing_ = parsed->chunked ? BodyFraming::chunked() : BodyFraming::sized(parsed->length);
+      head_ = std::move(parsed->head);
+      co_return false;
     }
-    if (parser_->need_eof()) co_return io_error(std::errc::bad_message);
-    co_return false;
+    co_return io_error(std::errc::bad_message);
   }
 
  private:
-  asio::Loop& loop_;
-  Socket socket_;
-  beast::flat_buffer buffer_;
-  std::optional<Parser> parser_;
+  Connection connection_;
+  BodyFraming framing_ = BodyFraming::sized(0);
   HttpResponseHead head_;
 };
-
-Task<IoResult<void>> write_all(asio::Loop& loop, Socket& socket,
-                               std::array<net::const_buffer, 3> buffers) {
-  SocketDeadline<Socket> deadline(loop, socket, kWriteTime);
-  const auto [error, count] = co_await net::async_write(socket, buffers, kAwait);
-  if (error) co_return std::unexpected(deadline.explain(error));
-  co_return IoResult<void>{};
-}
 
 struct Base {
   std::string host;  // of the Host header
@@ -118,16 +100,34 @@ std::optional<Base> parse_base(const std::string& base) {
   return out;
 }
 
+// Gives a socket up that does not connect in time.
+class ConnectLimit {
+ public:
+  ConnectLimit(asio::Loop& loop, auto& socket)
+      : alarm_(loop.at(loop.now() + kConnectTime, [this, &socket] {
+          passed_ = true;
+          boost::system::error_code ignored;
+          socket.close(ignored);
+        })) {}
+  std::error_code explain(const boost::system::error_code& error) const {
+    return passed_ ? std::make_error_code(std::errc::timed_out) : std::error_code(error);
+  }
+
+ private:
+  bool passed_ = false;
+  std::unique_ptr<Timer::Alarm> alarm_;
+};
+
 Task<IoResult<Socket>> connect(asio::Loop& loop, Base base) {
   if (!base.unix_path.empty()) {
     Socket socket(loop.context());
     if (base.unix_path.size() >= sizeof(sockaddr_un::sun_path)) {
       co_return io_error(std::errc::filename_too_long);
     }
-    SocketDeadline<Socket> deadline(loop, socket, kConnectTime);
+    const ConnectLimit limit(loop, socket);
     const net::local::stream_protocol::endpoint endpoint(base.unix_path);
     const auto [error] = co_await socket.async_connect(endpoint, kAwait);
-    if (error) co_return std::unexpected(deadline.explain(error));
+    if (error) co_return std::unexpected(limit.explain(error));
     co_return std::move(socket);
   }
   // A numeric address needs no resolver, which would start a thread.
@@ -145,9 +145,9 @@ Task<IoResult<Socket>> connect(asio::Loop& loop, Base base) {
     for (const auto& entry : found) endpoints.push_back(entry.endpoint());
   }
   tcp::socket socket(loop.context());
-  SocketDeadline<tcp::socket> deadline(loop, socket, kConnectTime);
+  const ConnectLimit limit(loop, socket);
   const auto [error, endpoint] = co_await net::async_connect(socket, endpoints, kAwait);
-  if (error) co_return std::unexpected(deadline.explain(error));
+  if (error) co_return std::unexpected(limit.explain(error));
   boost::system::error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
   co_return Socket(std::move(socket));
@@ -187,15 +187,15 @@ Task<std::pair<Sent, std::error_code>> send_body(Response& response, HttpBodySou
       buffers = {net::buffer(size.data(), static_cast<std::size_t>(length)),
                  net::buffer(buffer.data(), *count), net::buffer("\r\n", 2)};
     }
-    const auto written = co_await write_all(response.loop(), response.socket(), buffers);
+    const auto written = co_await response.connection().write(buffers, kWriteTime);
     if (!written) co_return std::pair(Sent::kRefused, written.error());
   }
   if (left.value_or(0) != 0) {
     co_return std::pair(Sent::kSourceFailed, std::make_error_code(std::errc::message_size));
   }
   if (chunked) {
-    const auto written = co_await write_all(response.loop(), response.socket(),
-                                            {net::buffer("0\r\n\r\n", 5), {}, {}});
+    const auto written =
+        co_await response.connection().write({net::buffer("0\r\n\r\n", 5), {}, {}}, kWriteTime);
     if (!written) co_return std::pair(Sent::kRefused, written.error());
   }
   co_return std::pair(Sent::kWhole, std::error_code{});
@@ -240,10 +240,11 @@ Task<IoResult<std::unique_ptr<HttpResponse>>> Client::send(HttpClientRequest req
   auto socket = co_await connect(loop_, std::move(*base));
   if (!socket) co_return std::unexpected(socket.error());
   auto response = std::make_unique<Response>(loop_, std::move(*socket));
-  const auto written = co_await write_all(loop_, response->socket(), {net::buffer(head), {}, {}});
+  auto& connection = response->connection();
+  const auto written = co_await connection.write({net::buffer(head), {}, {}}, kWriteTime);
   if (!written) co_return std::unexpected(written.error());
 
-  if (ask_first && co_await readable(loop_, response->socket(), kContinueWait)) {
+  if (ask_first && co_await readable(loop_, connection.socket(), kContinueWait)) {
     const auto go_on = co_await response->read_head(request.head_timeout, true);
     if (!go_on) co_return std::unexpected(go_on.error());
     if (!*go_on) co_return std::unique_ptr<HttpResponse>(std::move(response));

@@ -10,7 +10,6 @@
 #include <map>
 
 #include "adapters/http/client.h"
-#include "adapters/http/head_check.h"
 #include "adapters/http/server.h"
 
 namespace space::http {
@@ -220,99 +219,12 @@ TEST_F(HttpTest, P19_ARefusedUploadIsAnsweredAndItsBodyNeverAsked) {
   });
 }
 
-TEST_F(HttpTest, KeepsAConnectionForFurtherRequests) {
-  run([](HttpTest& t) -> Task<void> {
-    const auto out = co_await t.raw(
-        "GET /1 HTTP/1.1\r\nHost: a\r\n\r\n"
-        "PUT /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"
-        "GET /2 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-    EXPECT_NE(out.find("hello /1"), std::string::npos);
-    EXPECT_NE(out.find("3\r\nabc\r\n0\r\n\r\n"), std::string::npos) << out;
-    EXPECT_NE(out.find("hello /2"), std::string::npos);
-    EXPECT_EQ(t.handler_.requests, 3);
-  });
-}
-
-TEST_F(HttpTest, C076_Answers100ContinueWhenTheHandlerReads) {
-  run([](HttpTest& t) -> Task<void> {
-    const auto out = co_await t.raw(
-        "PUT /refuse HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n");
-    EXPECT_EQ(out.find("100 Continue"), std::string::npos);
-    EXPECT_NE(out.find("403"), std::string::npos);
-    EXPECT_NE(out.find("connection: close"), std::string::npos);
-    const auto read = co_await t.raw(
-        "PUT /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n"
-        "Connection: close\r\n\r\n",
-        "abc");
-    EXPECT_TRUE(read.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200")) << read;
-    EXPECT_TRUE(read.ends_with("3\r\nabc\r\n0\r\n\r\n")) << read;
-  });
-}
-
-TEST_F(HttpTest, C075_AmbiguousFramingIsA400AndTheConnectionEnds) {
-  run([](HttpTest& t) -> Task<void> {
-    const std::string next = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
-    const std::vector<std::string> bad{
-        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
-        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n",
-        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +5\r\n\r\n",
-        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5, 5\r\n\r\n",
-        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked,\r\n\r\n",
-        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
-        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: identity\r\n\r\n",
-        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: x\r\n\r\n",
-        "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
-        "GET / HTTP/1.1\r\n\r\n",
-        "GET / HTTP/1.1\nHost: a\n\n",
-        "GET / HTTP/1.1\r\nHost : a\r\n\r\n",
-        "GET / HTTP/1.1\r\nHost: a\r\nX: b\r\n c\r\n\r\n",
-        std::string("GET / HTTP/1.1\r\nHost: a\r\nX: b\0c\r\n\r\n", 35),
-        "GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n",
-        "GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
-        "\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
-        "garbage\r\n\r\n"};
-    for (const auto& head : bad) {
-      const auto out = co_await t.raw(head + next);
-      EXPECT_TRUE(out.starts_with("HTTP/1.1 400")) << head << out;
-      EXPECT_EQ(out.find("smuggled"), std::string::npos);
-    }
-    EXPECT_EQ(t.handler_.requests, 0);
-    const auto large =
-        co_await t.raw("GET / HTTP/1.1\r\nHost: a\r\nX: " + std::string(40'000, 'x') + "\r\n\r\n");
-    EXPECT_TRUE(large.starts_with("HTTP/1.1 431")) << large;
-    const auto old = co_await t.raw("GET / HTTP/1.0\r\nHost: a\r\n\r\n");
-    EXPECT_TRUE(old.starts_with("HTTP/1.1 505")) << old;
-  });
-}
-
 TEST_F(HttpTest, C058_AChunkedUploadThatBreaksOffIsAnErrorAtTheHandler) {
   run([](HttpTest& t) -> Task<void> {
     const auto out = co_await t.raw(
         "PUT /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\nzz\r\n");
     EXPECT_EQ(out.find("\r\n0\r\n\r\n"), std::string::npos) << out;
     EXPECT_TRUE(t.handler_.body_broke);
-  });
-}
-
-TEST_F(HttpTest, TellsThatTheClientIsGone) {
-  run([](HttpTest& t) -> Task<void> {
-    {
-      tcp::socket socket(t.loop_.context());
-      const tcp::endpoint endpoint(boost::asio::ip::address_v4::loopback(), t.port_);
-      const auto connected = co_await socket.async_connect(endpoint, kAwait);
-      EXPECT_FALSE(std::get<0>(connected));
-      const std::string request = "GET /wait HTTP/1.1\r\nHost: a\r\n\r\n";
-      const auto sent =
-          co_await boost::asio::async_write(socket, boost::asio::buffer(request), kAwait);
-      EXPECT_FALSE(std::get<0>(sent));
-      co_await sleep_for(t.loop_, std::chrono::milliseconds(50));
-      EXPECT_FALSE(t.handler_.gone);
-    }
-    const auto deadline = t.loop_.now() + seconds(60);
-    while (!t.handler_.gone && t.loop_.now() < deadline) {
-      co_await t.handler_.changed.wait(t.loop_, deadline);
-    }
-    EXPECT_TRUE(t.handler_.gone);
   });
 }
 
@@ -362,6 +274,85 @@ TEST_F(HttpTest, TheClientRefusesBadInput) {
     injected.target = "/a\r\nX: y";
     const auto got = co_await client.send(injected, nullptr);
     EXPECT_FALSE(got);
+  });
+}
+
+// A server that sends given bytes to whoever has sent a whole head, and closes.
+Task<void> answer_with(tcp::acceptor& acceptor, std::string bytes) {
+  auto [error, socket] = co_await acceptor.async_accept(kAwait);
+  std::string head;
+  std::array<char, 4096> buffer{};
+  while (!error && !head.contains("\r\n\r\n")) {
+    const auto [failed, count] =
+        co_await socket.async_read_some(boost::asio::buffer(buffer), kAwait);
+    if (failed) co_return;
+    head.append(buffer.data(), count);
+  }
+  co_await boost::asio::async_write(socket, boost::asio::buffer(bytes), kAwait);
+  socket.shutdown(tcp::socket::shutdown_send, error);
+  co_await socket.async_read_some(boost::asio::buffer(buffer), kAwait);
+}
+
+class AnsweredTest : public HttpTest {
+ public:
+  // What the client makes of an answer of these bytes.
+  Task<Fetched> answered(std::string bytes) {
+    tcp::acceptor acceptor(loop_.context(), {boost::asio::ip::address_v4::loopback(), 0});
+    base_ = "http://127.0.0.1:" + std::to_string(acceptor.local_endpoint().port());
+    TaskScope tasks(loop_);
+    tasks.spawn("answer", answer_with(acceptor, std::move(bytes)));
+    auto got = co_await fetch("GET", "/");
+    co_await tasks.stop();
+    co_return got;
+  }
+};
+
+TEST_F(AnsweredTest, P33_AnAnswerWithTwoReadingsIsAnError) {
+  run([](HttpTest& test) -> Task<void> {
+    auto& t = static_cast<AnsweredTest&>(test);
+    const std::string ok = "HTTP/1.1 200 OK\r\n";
+    const std::string chunked = ok + "Transfer-Encoding: chunked\r\n\r\n";
+    const std::vector<std::string> heads{
+        ok + "\r\nabc",
+        ok + "Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc",
+        ok + "Content-Length: 3, 3\r\n\r\nabc",
+        ok + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+        ok + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        ok + "Content-Length : 3\r\n\r\nabc",
+        ok + "X: a\r\n b\r\nContent-Length: 3\r\n\r\nabc",
+        "HTTP/1.1 200 OK\nContent-Length: 3\n\nabc",
+        "HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nabc",
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
+        "HTTP/1.1 204 No Content\r\nContent-Length: 3\r\n\r\nabc",
+        "\r\n" + ok + "Content-Length: 3\r\n\r\nabc",
+        ok + "X: " + std::string(70'000, 'x') + "\r\nContent-Length: 0\r\n\r\n",
+    };
+    for (const auto& bytes : heads) {
+      const auto got = co_await t.answered(bytes);
+      EXPECT_EQ(got.error, std::errc::bad_message) << bytes << got.error.message();
+      EXPECT_EQ(got.status, 0U) << bytes;
+    }
+    std::string interim;
+    for (int i = 0; i < 20; ++i) interim += "HTTP/1.1 103 Early Hints\r\n\r\n";
+    const auto flood = co_await t.answered(interim + ok + "Content-Length: 0\r\n\r\n");
+    EXPECT_EQ(flood.error, std::errc::bad_message);
+    for (const auto* body : {"3;a=b\r\nabc\r\n0\r\n\r\n", "0x3\r\nabc\r\n0\r\n\r\n",
+                             "3\nabc\n0\n\n", "3\r\nabc\r\n0\r\nX: y\r\n\r\n"}) {
+      const auto got = co_await t.answered(chunked + body);
+      EXPECT_EQ(got.error, std::errc::bad_message) << body << got.error.message();
+    }
+  });
+}
+
+TEST_F(AnsweredTest, C076_InterimAnswersAreNotTheAnswer) {
+  run([](HttpTest& test) -> Task<void> {
+    auto& t = static_cast<AnsweredTest&>(test);
+    const auto got = co_await t.answered(
+        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
+        "HTTP/1.1 201 Created\r\nContent-Length: 3\r\n\r\nabcHTTP/1.1 500 Unasked\r\n\r\n");
+    EXPECT_EQ(got.status, 201U) << got.error.message();
+    EXPECT_EQ(got.body, "abc");
+    EXPECT_FALSE(got.error);
   });
 }
 

@@ -1,70 +1,113 @@
 #include "adapters/http/server.h"
 
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 #include <array>
 #include <boost/asio/basic_socket_acceptor.hpp>
-#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
-#include <boost/asio/write.hpp>
-#include <cctype>
+#include <boost/beast/http/status.hpp>
 #include <cstring>
+#include <map>
 
-#include "adapters/http/beast_body.h"
-#include "adapters/http/head_check.h"
+#include "adapters/http/connection.h"
+#include "adapters/http/hangup_watch.h"
+#include "adapters/http/head.h"
 #include "base/check.h"
 #include "base/text.h"
 
 namespace space::http {
 
 using net::ip::tcp;
-using Protocol = net::generic::stream_protocol;  // TCP or Unix
-using Socket = Protocol::socket;
-using Parser = beast::http::request_parser<beast::http::buffer_body>;
 
 namespace {
 
-constexpr std::size_t kReadBytes = 64U << 10;
+constexpr std::size_t kHeadReadBytes = 16U << 10;
 constexpr std::size_t kMaxUnixPath = sizeof(sockaddr_un::sun_path) - 1;
 // After an answer to a request that was not read whole, what still comes is read and dropped,
 // within these bounds, so that the client gets the answer and no reset in its place.
 constexpr BootClock::duration kLingerTime = std::chrono::seconds(2);
 constexpr std::size_t kLingerBytes = 8U << 20;
+// So many connections beyond their client's limit are told so at a time; others are just closed.
+constexpr std::size_t kTurnedAwayAtOnce = 64;
+// A client whose machine has vanished is noticed after idle + interval * probes = 60 seconds.
+constexpr int kProbeIdleSeconds = 30;
+constexpr int kProbeIntervalSeconds = 10;
+constexpr int kProbes = 3;
 
 std::string head_text(unsigned status, const HttpHeaders& headers) {
   std::string out = "HTTP/1.1 " + std::to_string(status) + " ";
-  const auto reason = beast::http::obsolete_reason(beast::http::int_to_status(status));
+  const auto reason =
+      boost::beast::http::obsolete_reason(boost::beast::http::int_to_status(status));
   out.append(reason.data(), reason.size());
   out += "\r\n";
   for (const auto& header : headers) {
-    for (const char c : header.name + header.value) {
-      const auto byte = static_cast<unsigned char>(c);
-      SPACE_ASSERT(byte >= 0x20 && byte != 0x7f);
+    for (const auto& text : {header.name, header.value}) {
+      for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        SPACE_ASSERT(byte >= 0x20 && byte != 0x7f);
+      }
     }
     out += header.name + ": " + header.value + "\r\n";
   }
-  return out;
+  return out + "\r\n";
 }
 
-// Told when the client of one exchange is gone. Outlives the exchange in the wait's handler.
-struct GoneWatch {
-  std::move_only_function<void()> action;
-};
+void set_up(Socket& socket) {
+  const int descriptor = socket.native_handle();
+  const auto set = [descriptor](int level, int option, int value) {
+    // A Unix socket has none of these.
+    static_cast<void>(::setsockopt(descriptor, level, option, &value, sizeof value));
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, kProbeIdleSeconds);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, kProbeIntervalSeconds);
+  set(IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+}
+
+// Who counts as one client: an IPv4 address, or the /64 network of an IPv6 one. Nullopt for a Unix
+// socket.
+std::optional<std::string> client_of(const Socket& socket) {
+  boost::system::error_code error;
+  const auto remote = socket.remote_endpoint(error);
+  const int family = remote.protocol().family();
+  if (error || (family != AF_INET && family != AF_INET6)) return std::nullopt;
+  tcp::endpoint endpoint;
+  endpoint.resize(remote.size());
+  std::memcpy(endpoint.data(), remote.data(), remote.size());
+  auto address = endpoint.address();
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    address = net::ip::make_address_v4(net::ip::v4_mapped, address.to_v6());
+  }
+  if (address.is_v4()) {
+    const auto bytes = address.to_v4().to_bytes();
+    return std::string(bytes.begin(), bytes.end());
+  }
+  const auto bytes = address.to_v6().to_bytes();
+  return std::string(bytes.begin(), bytes.begin() + 8);
+}
 
 }  // namespace
 
 struct Server::State {
   State(asio::Loop& l, HttpHandler& h, Log& g, Limits i)
-      : loop(l), handler(h), log(g), limits(i), acceptor(l.context()), tasks(l) {}
-  Task<void> session(Socket socket);
+      : loop(l), handler(h), log(g), limits(i), acceptor(l.context()), hangups(l), tasks(l) {}
+  void admit(Socket socket);
+  Task<void> session(Socket socket, std::optional<std::string> client);
+  Task<void> turn_away(Socket socket);
 
   asio::Loop& loop;
   HttpHandler& handler;
   Log& log;
   Limits limits;
   net::basic_socket_acceptor<Protocol> acceptor;
+  HangupWatch hangups;
+  std::size_t open = 0;
+  std::size_t turned_away = 0;
+  std::map<std::string, std::size_t> open_of;  // by client
   bool stopping = false;
   Notifier ended;
   TaskScope tasks;
@@ -75,40 +118,68 @@ namespace {
 // One client connection.
 class Session {
  public:
-  Session(asio::Loop& loop, HttpHandler& handler, const Server::Limits& limits, Socket socket)
-      : loop_(loop), handler_(handler), limits_(limits), socket_(std::move(socket)) {}
+  Session(Connection& connection, std::unique_ptr<HangupWatch::Peer> peer, HttpHandler& handler,
+          const Server::Limits& limits)
+      : connection_(connection), peer_(std::move(peer)), handler_(handler), limits_(limits) {}
   // Serves the next request. False when the connection is to be closed.
   Task<bool> serve();
 
  private:
   friend class Exchange;
-  // The bytes of the next head; empty when there is none to answer.
-  Task<std::string> read_head();
-  Task<void> refuse(unsigned status, std::string_view code, std::string_view message);
-  Task<void> linger();
-  Task<IoResult<void>> write(std::array<net::const_buffer, 3> buffers);
+  // The next head; nullopt when there is none to serve.
+  Task<std::optional<RequestHead>> read_head();
 
-  asio::Loop& loop_;
+  Connection& connection_;
+  std::unique_ptr<HangupWatch::Peer> peer_;
   HttpHandler& handler_;
   const Server::Limits& limits_;
-  Socket socket_;
-  beast::flat_buffer buffer_;
 };
+
+// Drops what still comes.
+Task<void> linger(Connection& connection) {
+  boost::system::error_code ignored;
+  connection.socket().shutdown(Socket::shutdown_send, ignored);
+  const auto deadline = connection.loop().now() + kLingerTime;
+  for (std::size_t dropped = 0; dropped < kLingerBytes;) {
+    connection.consume(connection.input().size());
+    if (!co_await connection.receive(kHeadReadBytes, deadline)) co_return;
+    dropped += connection.input().size();
+  }
+}
+
+// Answers in the handlers' place, and for the last time on this connection.
+Task<void> refuse(Connection& connection, HeadError error, BootClock::duration limit) {
+  const std::string body = "{\"code\":" + std::to_string(error.status) + ",\"message\":\"" +
+                           std::string(error.message) + "\"}\n";
+  const auto head = head_text(error.status, {{"content-type", "application/json"},
+                                             {"content-length", std::to_string(body.size())},
+                                             {"cache-control", "no-store"},
+                                             {"connection", "close"}});
+  if (co_await connection.write({net::buffer(head), net::buffer(body), {}}, limit)) {
+    co_await linger(connection);
+  }
+}
 
 class Exchange final : public HttpExchange {
  public:
-  Exchange(Session& session, Parser& parser, HttpRequest request)
-      : session_(session), parser_(parser), request_(std::move(request)) {
-    expects_continue_ = request_.has_body && single_header(request_.headers, "expect").has_value();
-  }
-  ~Exchange() override { Exchange::on_gone({}); }
+  Exchange(Session& session, RequestHead head)
+      : connection_(session.connection_),
+        peer_(*session.peer_),
+        idle_time_(session.limits_.idle_time),
+        head_(std::move(head)),
+        expects_continue_(head_.expects_continue),
+        headless_(head_.request.method == "HEAD"),
+        framing_(!head_.request.has_body        ? BodyFraming::sized(0)
+                 : head_.request.content_length ? BodyFraming::sized(*head_.request.content_length)
+                                                : BodyFraming::chunked()) {}
+  ~Exchange() override { peer_.on_gone({}); }
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
-  const HttpRequest& request() const override { return request_; }
+  const HttpRequest& request() const override { return head_.request; }
 
   Task<IoResult<std::size_t>> read_body(std::span<std::byte> buffer) override {
-    const bool waiting = std::exchange(expects_continue_, false) && session_.buffer_.size() == 0;
+    const bool waiting = std::exchange(expects_continue_, false) && connection_.input().empty();
     if (waiting && answered()) {
       // The client waits for permission and has got an answer instead: no body will come.
       broken_ = true;
@@ -116,29 +187,30 @@ class Exchange final : public HttpExchange {
     }
     if (waiting) {
       static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-      const auto written = co_await session_.write({net::buffer(kContinue), {}, {}});
+      const auto written = co_await write_out({net::buffer(kContinue), {}, {}});
       if (!written) co_return std::unexpected(written.error());
     }
-    auto count = co_await read_body_some(session_.socket_, session_.buffer_, parser_, buffer,
-                                         session_.loop_, session_.limits_.idle_time);
-    if (!count) broken_ = true;
+    auto count = co_await connection_.read_body(framing_, buffer, idle_time_);
+    if (!count) {
+      unread_ = count.error();
+      broken_ = true;
+    }
     co_return count;
   }
 
   Task<IoResult<void>> respond(unsigned status, HttpHeaders headers, std::string body) override {
-    SPACE_ASSERT(!answered());
+    const bool bodyless = status == 204 || status == 304;
+    SPACE_ASSERT(!answered() && status >= 200 && !(bodyless && !body.empty()));
     phase_ = Phase::kDone;
-    headers.push_back({"content-length", std::to_string(body.size())});
-    if (!reusable()) headers.push_back({"connection", "close"});
-    const auto head = head_text(status, headers) + "\r\n";
-    auto written = co_await session_.write({net::buffer(head), net::buffer(body), {}});
-    if (!written) broken_ = true;
-    co_return written;
+    if (!bodyless) headers.push_back({"content-length", std::to_string(body.size())});
+    const auto head = head_of(status, std::move(headers));
+    if (headless_) body.clear();
+    co_return co_await write_out({net::buffer(head), net::buffer(body), {}});
   }
 
   Task<IoResult<void>> begin(unsigned status, HttpHeaders headers,
                              std::optional<std::uint64_t> length) override {
-    SPACE_ASSERT(!answered());
+    SPACE_ASSERT(!answered() && status >= 200 && status != 204 && status != 304);
     phase_ = Phase::kStreaming;
     left_ = length;
     if (length) {
@@ -146,235 +218,171 @@ class Exchange final : public HttpExchange {
     } else {
       headers.push_back({"transfer-encoding", "chunked"});
     }
-    if (!reusable()) headers.push_back({"connection", "close"});
-    const auto head = head_text(status, headers) + "\r\n";
-    auto written = co_await session_.write({net::buffer(head), {}, {}});
-    if (!written) broken_ = true;
-    co_return written;
+    const auto head = head_of(status, std::move(headers));
+    co_return co_await write_out({net::buffer(head), {}, {}});
   }
 
   Task<IoResult<void>> write(ByteView bytes) override {
     SPACE_ASSERT(phase_ == Phase::kStreaming);
     if (broken_) co_return io_error(std::errc::connection_reset);
-    if (bytes.empty()) co_return IoResult<void>{};
-    const auto data = net::buffer(bytes.data(), bytes.size());
-    std::array<net::const_buffer, 3> buffers{data, {}, {}};
-    std::string size;
     if (left_) {
       SPACE_ASSERT(bytes.size() <= *left_);
       *left_ -= bytes.size();
-    } else {
-      std::array<char, 20> text{};
-      const auto count = std::snprintf(text.data(), text.size(), "%zx\r\n", bytes.size());
-      size.assign(text.data(), static_cast<std::size_t>(count));
-      buffers = {net::buffer(size), data, net::buffer("\r\n", 2)};
     }
-    auto written = co_await session_.write(buffers);
-    if (!written) broken_ = true;
-    co_return written;
+    if (bytes.empty() || headless_) co_return IoResult<void>{};
+    const auto data = net::buffer(bytes.data(), bytes.size());
+    if (left_) co_return co_await write_out({data, {}, {}});
+    std::array<char, 20> size{};
+    const auto count = std::snprintf(size.data(), size.size(), "%zx\r\n", bytes.size());
+    co_return co_await write_out(
+        {net::buffer(size.data(), static_cast<std::size_t>(count)), data, net::buffer("\r\n", 2)});
   }
 
   Task<IoResult<void>> finish() override {
     SPACE_ASSERT(phase_ == Phase::kStreaming);
     if (broken_ || left_.value_or(0) != 0) co_return io_error(std::errc::connection_reset);
     phase_ = Phase::kDone;
-    if (left_) co_return IoResult<void>{};
+    if (left_ || headless_) co_return IoResult<void>{};
     static constexpr std::string_view kLast = "0\r\n\r\n";
-    auto written = co_await session_.write({net::buffer(kLast), {}, {}});
-    if (!written) broken_ = true;
-    co_return written;
+    co_return co_await write_out({net::buffer(kLast), {}, {}});
   }
 
   bool answered() const override { return phase_ != Phase::kFresh; }
 
   void on_gone(std::move_only_function<void()> action) override {
-    if (watch_) {
-      watch_->action = std::move(action);
-      if (!watch_->action) {
-        watch_.reset();
-        boost::system::error_code ignored;
-        session_.socket_.cancel(ignored);
-      }
-      return;
-    }
-    // What follows the request can only be told from its end once the request was read.
-    if (!action || !parser_.is_done() || session_.buffer_.size() > 0) return;
-    watch_ = std::make_shared<GoneWatch>();
-    watch_->action = std::move(action);
-    session_.socket_.async_wait(Socket::wait_read, [watch = watch_, &socket = session_.socket_](
-                                                       const boost::system::error_code& error) {
-      if (error || !watch->action) return;
-      char byte = 0;
-      const auto count = ::recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-      const bool more = count > 0 || (count < 0 && (errno == EAGAIN || errno == EINTR));
-      if (more) return;
-      auto once = std::exchange(watch->action, {});
-      once();
-    });
+    peer_.on_gone(std::move(action));
   }
 
   // Nothing is in the way of a next request on this connection.
-  bool reusable() const { return parser_.is_done() && !broken_ && parser_.keep_alive(); }
+  bool reusable() const { return framing_.done() && !broken_ && head_.keep_alive; }
   bool finished() const { return phase_ == Phase::kDone; }
   bool broken() const { return broken_; }
+  // Why the body could not be read; none when that was not so.
+  std::error_code unread() const { return unread_; }
 
  private:
   enum class Phase { kFresh, kStreaming, kDone };
-  Session& session_;
-  Parser& parser_;
-  HttpRequest request_;
-  bool expects_continue_ = false;
+
+  std::string head_of(unsigned status, HttpHeaders headers) const {
+    if (!reusable()) headers.push_back({"connection", "close"});
+    return head_text(status, headers);
+  }
+  Task<IoResult<void>> write_out(std::array<net::const_buffer, 3> buffers) {
+    auto written = co_await connection_.write(buffers, idle_time_);
+    if (!written) broken_ = true;
+    co_return written;
+  }
+
+  Connection& connection_;
+  HangupWatch::Peer& peer_;
+  BootClock::duration idle_time_;
+  RequestHead head_;
+  bool expects_continue_;
+  bool headless_;  // the answer is a head only
+  BodyFraming framing_;
   bool broken_ = false;
+  std::error_code unread_;
   Phase phase_ = Phase::kFresh;
-  std::optional<std::uint64_t> left_;
-  std::shared_ptr<GoneWatch> watch_;
+  std::optional<std::uint64_t> left_;  // of an answer with a length
 };
 
-Task<IoResult<void>> Session::write(std::array<net::const_buffer, 3> buffers) {
-  SocketDeadline<Socket> deadline(loop_, socket_, limits_.idle_time);
-  const auto [error, count] = co_await net::async_write(socket_, buffers, kAwait);
-  if (error) co_return std::unexpected(deadline.explain(error));
-  co_return IoResult<void>{};
-}
-
-Task<std::string> Session::read_head() {
-  bool idle = buffer_.size() == 0;
-  auto deadline = std::make_unique<SocketDeadline<Socket>>(
-      loop_, socket_, idle ? limits_.idle_time : limits_.head_time);
+Task<std::optional<RequestHead>> Session::read_head() {
+  HeadEnd end;
+  auto& loop = connection_.loop();
+  bool idle = connection_.input().empty();
+  if (idle) connection_.trim_input();
+  auto deadline = loop.now() + (idle ? limits_.keep_alive_time : limits_.head_time);
+  std::optional<HeadError> error;
   for (;;) {
-    const auto data = buffer_.data();
-    const std::string_view text(static_cast<const char*>(data.data()), data.size());
-    if (const auto end = text.find("\r\n\r\n"); end != std::string_view::npos) {
-      std::string head(text.substr(0, end + 4));
-      if (head.size() > limits_.head_bytes) {
-        deadline.reset();
-        co_await refuse(431, "too_large", "the request's head is larger than 32 KiB");
-        co_return std::string{};
-      }
-      buffer_.consume(head.size());
-      co_return head;
+    const auto found = end.find(connection_.input());
+    const auto size = found ? found->value_or(connection_.input().size()) : 0;
+    if (!found) {
+      error = found.error();
+    } else if (size > limits_.head_bytes) {
+      error = HeadError{431, "the head is larger than 64 KiB"};
+    } else if (*found) {
+      auto head = parse_request_head(connection_.input().substr(0, size));
+      connection_.consume(size);
+      if (head) co_return std::move(*head);
+      error = head.error();
     }
-    // A line end that can never become a proper one is refused before more is waited for.
-    const auto lf = text.find('\n');
-    std::optional<std::string_view> problem;
-    if (lf != std::string_view::npos && (lf == 0 || text[lf - 1] != '\r')) {
-      problem = "a line that does not end with CR LF";
+    if (error) break;
+    const auto received = co_await connection_.receive(kHeadReadBytes, deadline);
+    if (!received && !idle && received.error() == std::errc::timed_out) {
+      error = HeadError{408, "the head took too long"};
+      break;
     }
-    if (problem) {
-      deadline.reset();
-      co_await refuse(400, "invalid_argument", *problem);
-      co_return std::string{};
-    }
-    if (text.size() > limits_.head_bytes) {
-      deadline.reset();
-      co_await refuse(431, "too_large", "the request's head is larger than 32 KiB");
-      co_return std::string{};
-    }
-    const auto [error, count] =
-        co_await socket_.async_read_some(buffer_.prepare(kReadBytes), kAwait);
-    if (error) co_return std::string{};
-    buffer_.commit(count);
-    if (std::exchange(idle, false)) {
-      deadline = std::make_unique<SocketDeadline<Socket>>(loop_, socket_, limits_.head_time);
-    }
+    if (!received) co_return std::nullopt;
+    if (std::exchange(idle, false)) deadline = loop.now() + limits_.head_time;
   }
-}
-
-Task<void> Session::refuse(unsigned status, std::string_view code, std::string_view message) {
-  const std::string body = "{\"code\":\"" + std::string(code) +
-                           "\",\"message\":\"malformed request: " + std::string(message) + "\"}\n";
-  const auto head = head_text(status, {{"content-type", "application/json"},
-                                       {"content-length", std::to_string(body.size())},
-                                       {"connection", "close"}}) +
-                    "\r\n";
-  if (co_await write({net::buffer(head), net::buffer(body), {}})) co_await linger();
-}
-
-Task<void> Session::linger() {
-  boost::system::error_code ignored;
-  socket_.shutdown(Socket::shutdown_send, ignored);
-  SocketDeadline<Socket> deadline(loop_, socket_, kLingerTime);
-  std::vector<std::byte> sink(kReadBytes);
-  for (std::size_t dropped = 0; dropped < kLingerBytes;) {
-    const auto [error, count] = co_await socket_.async_read_some(net::buffer(sink), kAwait);
-    if (error || count == 0) co_return;
-    dropped += count;
-  }
+  co_await refuse(connection_, *error, limits_.idle_time);
+  co_return std::nullopt;
 }
 
 Task<bool> Session::serve() {
-  const auto head = co_await read_head();
-  if (head.empty()) co_return false;
-  if (const auto problem = check_raw_head(head)) {
-    co_await refuse(400, "invalid_argument", *problem);
-    co_return false;
-  }
-  Parser parser;
-  parser.header_limit(static_cast<std::uint32_t>(limits_.head_bytes));
-  parser.body_limit(boost::none);
-  boost::system::error_code error;
-  parser.put(net::buffer(head), error);
-  if (error || !parser.is_header_done()) {
-    co_await refuse(400, "invalid_argument", error ? error.message() : "an incomplete head");
-    co_return false;
-  }
-  const auto& message = parser.get();
-  HttpRequest request;
-  request.method.assign(message.method_string().data(), message.method_string().size());
-  for (const auto& field : message) {
-    HttpHeader header;
-    for (const char c : field.name_string()) {
-      header.name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    }
-    header.value.assign(field.value().data(), field.value().size());
-    request.headers.push_back(std::move(header));
-  }
-  if (message.version() != 11) {
-    co_await refuse(505, "unsupported", "HTTP/1.1 is needed");
-    co_return false;
-  }
-  if (const auto problem = check_framing(request.headers)) {
-    co_await refuse(400, "invalid_argument", *problem);
-    co_return false;
-  }
-  const std::string_view target(message.target().data(), message.target().size());
-  if (!target.starts_with('/') || target.find('#') != std::string_view::npos) {
-    co_await refuse(400, "invalid_argument", "a target that is not a path");
-    co_return false;
-  }
-  const auto question = target.find('?');
-  request.path = target.substr(0, question);
-  if (question != std::string_view::npos) request.query = target.substr(question + 1);
-  if (const auto length = single_header(request.headers, "content-length")) {
-    request.content_length = parse_decimal(*length);
-  }
-  const bool chunked = count_headers(request.headers, "transfer-encoding") == 1;
-  request.has_body = chunked || request.content_length.value_or(0) > 0;
-  if (!request.has_body && !parser.is_done()) {
-    // Completes the message, of which nothing is left to come.
-    parser.put(net::const_buffer{}, error);
-  }
-
-  bool again = false;
+  auto head = co_await read_head();
+  if (!head) co_return false;
+  std::optional<HeadError> error;
+  bool whole = false;
   {
-    Exchange exchange(*this, parser, std::move(request));
+    Exchange exchange(*this, std::move(*head));
     co_await handler_.handle(exchange);
-    const bool fine = exchange.finished() && !exchange.broken();
-    again = fine && exchange.reusable();
-    if (fine && !again) co_await linger();
+    whole = exchange.finished() && !exchange.broken();
+    if (whole && exchange.reusable()) co_return true;
+    if (!exchange.answered() && exchange.unread() == std::errc::bad_message) {
+      error = HeadError{400, "a malformed body"};
+    }
+    if (!exchange.answered() && exchange.unread() == std::errc::timed_out) {
+      error = HeadError{408, "the body took too long"};
+    }
   }
-  co_return again;
+  if (error) {
+    co_await refuse(connection_, *error, limits_.idle_time);
+  } else if (whole) {
+    co_await linger(connection_);
+  }
+  co_return false;
 }
 
 }  // namespace
 
-Task<void> Server::State::session(Socket socket) {
-  boost::system::error_code ignored;
-  socket.set_option(tcp::no_delay(true), ignored);  // a Unix socket has no such delay
-  Session session(loop, handler, limits, std::move(socket));
-  while (!stopping && co_await session.serve()) {
+void Server::State::admit(Socket socket) {
+  auto client = client_of(socket);
+  if (client && open_of[*client] >= limits.connections_per_client) {
+    if (turned_away < kTurnedAwayAtOnce) {
+      tasks.spawn("http.turn_away", turn_away(std::move(socket)));
+    }
+    return;
   }
+  ++open;
+  if (client) ++open_of[*client];
+  tasks.spawn("http.session", session(std::move(socket), std::move(client)));
+}
+
+Task<void> Server::State::session(Socket socket, std::optional<std::string> client) {
+  set_up(socket);
+  {
+    Connection connection(loop, std::move(socket));
+    auto peer = hangups.watch(connection.socket().native_handle());
+    if (!peer) log.event(Level::kWarning, "http.watch_failed", {});
+    if (peer) {
+      Session session(connection, std::move(peer), handler, limits);
+      while (!stopping && co_await session.serve()) {
+      }
+    }
+  }
+  --open;
+  if (client && --open_of[*client] == 0) open_of.erase(*client);
   ended.notify();
+}
+
+Task<void> Server::State::turn_away(Socket socket) {
+  ++turned_away;
+  {
+    Connection connection(loop, std::move(socket));
+    co_await refuse(connection, {429, "too many connections from this address"}, kLingerTime);
+  }
+  --turned_away;
 }
 
 Server::Server(asio::Loop& loop, HttpHandler& handler, Log& log)
@@ -384,6 +392,7 @@ Server::Server(asio::Loop& loop, HttpHandler& handler, Log& log, Limits limits)
 Server::~Server() = default;
 
 IoResult<std::uint16_t> Server::listen(const std::string& address) {
+  if (const auto error = state_->hangups.open()) return std::unexpected(error);
   auto& acceptor = state_->acceptor;
   const auto listen_at = [&](const Protocol::endpoint& endpoint) {
     boost::system::error_code error;
@@ -418,8 +427,9 @@ IoResult<std::uint16_t> Server::listen(const std::string& address) {
 
 Task<void> Server::run() {
   auto& state = *state_;
+  state.tasks.spawn("http.hangups", state.hangups.run());
   while (!state.stopping) {
-    if (state.tasks.size() >= state.limits.connections) {
+    if (state.open >= state.limits.connections) {
       if (co_await state.ended.wait(state.loop) == Notifier::Wake::kCancelled) break;
       continue;
     }
@@ -430,7 +440,7 @@ Task<void> Server::run() {
       if (!co_await sleep_for(state.loop, std::chrono::milliseconds(100))) break;
       continue;
     }
-    state.tasks.spawn("http.session", state.session(std::move(socket)));
+    state.admit(std::move(socket));
   }
 }
 

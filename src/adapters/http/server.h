@@ -11,17 +11,21 @@
 
 namespace space::http {
 
-// HTTP/1.1 over TCP or a Unix socket. Strict: head_check.h, HTTP/1.1 only, origin-form targets
-// only; the connection is closed after any malformed request, and at each time limit. Keep-alive
-// and pipelining, one request at a time per connection.
+// HTTP/1.1 over TCP or a Unix socket. Strict (head.h, body.h): one request at a time per
+// connection, kept alive and pipelined; after any malformed request, and at each time limit, the
+// connection is closed. What is refused before a handler sees it is answered with {"code": status,
+// "message": ...}.
 class Server {
  public:
   struct Limits {
-    std::size_t head_bytes = 32U << 10;  // beyond: 431
-    std::size_t connections = 1024;      // beyond: they wait in the kernel's queue
+    std::size_t head_bytes = 64U << 10;         // beyond: 431
+    std::size_t connections = 2048;             // beyond: they wait in the kernel's queue
+    std::size_t connections_per_client = 1024;  // of one address; beyond: 429
+    // Between requests. Longer than the clients' own (300 s in the Python SDK), so that it is they
+    // who close an idle connection, and no request meets a closing one.
+    BootClock::duration keep_alive_time = std::chrono::seconds(330);
     BootClock::duration head_time = std::chrono::seconds(15);  // first byte to the end of the head
-    BootClock::duration idle_time =
-        std::chrono::seconds(60);  // between requests, per read, per write
+    BootClock::duration idle_time = std::chrono::seconds(60);  // per read of a body, per write
   };
   // All outlive the server.
   Server(asio::Loop& loop, HttpHandler& handler, Log& log);
