@@ -52,7 +52,8 @@ struct HttpRequest {
 
 // One request and its answer, on the server's side. One task uses it. Either `respond`, or `begin`,
 // then `write`s, then `finish`. An exchange that ends without a finished answer breaks the
-// connection, so that the client sees no clean end (C048).
+// connection, so that the client sees no clean end (C048); one without any answer whose body was
+// malformed or came too slowly is answered 400 or 408 by the server.
 class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
@@ -63,7 +64,8 @@ class HttpExchange {
   // the task. Errors: bad_message (broken framing), connection_reset (the client left), timed_out.
   virtual Task<IoResult<std::size_t>> read_body(std::span<std::byte> buffer) = 0;
 
-  // The whole answer; content-length is added. Header values with control characters abort.
+  // The whole answer; content-length is added, but to a 204, which has no body. To HEAD the bodies
+  // of this and of `write` are not sent. Header values with control characters abort.
   virtual Task<IoResult<void>> respond(unsigned status, HttpHeaders headers, std::string body) = 0;
   // The head of a streamed answer: with `length` exactly that many bytes must follow, else it is
   // chunked.
@@ -76,9 +78,10 @@ class HttpExchange {
   // Whether a head was sent; afterwards only `write` and `finish` are left.
   virtual bool answered() const = 0;
 
-  // Calls `action` at most once, in a later turn, when the client is seen to be gone after its
-  // whole request was read. Replaces an earlier action; an empty one takes it back. Not called
-  // after the exchange ended.
+  // Calls `action` at most once, in a later turn, when the client has closed its connection (its
+  // sending side is enough), at whatever point of its request, or has vanished. Behind a body that
+  // nobody reads, a TCP client's close may be seen only when its system gives up. Replaces an
+  // earlier action; an empty one takes it back. Not called after the exchange ended.
   virtual void on_gone(std::move_only_function<void()> action) = 0;
 };
 

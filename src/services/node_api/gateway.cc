@@ -143,6 +143,12 @@ Task<hop::ChannelEvent> Admission::next(std::optional<MonoTime> deadline) {
 
 void Admission::cancel() { channel_->reset(frame::ResetCode::kCancelled); }
 
+std::move_only_function<void()> Admission::canceller() const {
+  return [weak = std::weak_ptr(channel_)] {
+    if (const auto channel = weak.lock()) channel->reset(frame::ResetCode::kCancelled);
+  };
+}
+
 Gateway::Gateway(Dialer& dialer, Timer& timer, const WallClock& clock, Entropy& entropy, Log& log,
                  Options options)
     : dialer_(dialer),

@@ -85,6 +85,8 @@ class Admission {
   void end() { channel_->end(frame::End{}); }
   // Gives the operation up; a pending next() ends with Lost.
   void cancel();
+  // The same for somebody who may outlive the admission.
+  std::move_only_function<void()> canceller() const;
   bool over() const { return channel_->over(); }
 
  private:

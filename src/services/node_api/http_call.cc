@@ -226,15 +226,7 @@ Task<bool> HttpCall::send_body(Admission& admission) {
   co_return true;
 }
 
-Task<hop::ChannelEvent> HttpCall::outcome(Admission& admission) {
-  exchange.on_gone([&admission] { admission.cancel(); });
-  auto event = co_await admission.next();
-  exchange.on_gone({});
-  co_return event;
-}
-
 Task<void> HttpCall::download(Admission& admission, HttpHeaders content) {
-  exchange.on_gone([&admission] { admission.cancel(); });
   for (;;) {
     auto event = co_await admission.next();
     const auto* data = std::get_if<frame::Data>(&event);
@@ -242,20 +234,19 @@ Task<void> HttpCall::download(Admission& admission, HttpHeaders content) {
     const bool done = end != nullptr && end->outcome == Outcome::kOk;
     if (data == nullptr && !done) {
       if (!exchange.answered()) co_await fail(broken(event));
-      break;
+      co_return;
     }
     if (!exchange.answered()) {
       auto all = std::move(headers);
       std::ranges::move(content, std::back_inserter(all));
-      if (!co_await exchange.begin(200, std::move(all))) break;
+      if (!co_await exchange.begin(200, std::move(all))) co_return;
     }
     if (done) {
       static_cast<void>(co_await exchange.finish());
-      break;
+      co_return;
     }
-    if (!co_await exchange.write(data->bytes)) break;
+    if (!co_await exchange.write(data->bytes)) co_return;
   }
-  exchange.on_gone({});
 }
 
 void HttpCall::served_by(const identity::RouteIdentity& route, bool repaired) {

@@ -97,7 +97,7 @@ class HttpCall {
     served_by(result->identity, result->repaired);
     co_return co_await decoded<Answered>(result->result);
   }
-  // Opens an operation in the sandbox; null after a failure.
+  // Opens an operation in the sandbox, which a client that leaves gives up; null after a failure.
   template <class Request>
   Task<std::unique_ptr<Admission>> open(policy::Operation operation, const Request& request) {
     auto metadata = wire::encode(request);
@@ -107,17 +107,16 @@ class HttpCall {
       co_return nullptr;
     }
     served_by((*admitted)->identity(), (*admitted)->repaired());
+    exchange.on_gone((*admitted)->canceller());
     co_return std::move(*admitted);
   }
   // Moves the request's body to the worker, then END. False when the client broke off or sent a
   // malformed body; the operation is given up then.
   Task<bool> send_body(Admission& admission);
-  // How an operation ended whose bytes were all sent. A client that leaves meanwhile gives it up.
-  Task<hop::ChannelEvent> outcome(Admission& admission);
   // The record an operation ends with, all bytes sent.
   template <class Answered>
   Task<std::optional<Answered>> outcome_record(Admission& admission) {
-    const auto event = co_await outcome(admission);
+    const auto event = co_await admission.next();
     const auto* end = std::get_if<frame::End>(&event);
     if (end == nullptr || end->outcome != frame::Outcome::kOk) {
       co_await fail(broken(event));

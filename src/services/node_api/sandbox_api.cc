@@ -88,13 +88,11 @@ Task<void> SandboxApi::handle(HttpExchange& exchange, wire::EdgeTarget target) {
     body.object()->emplace("port", std::uint32_t{target.port});
     co_await call.answer(501, std::move(body));
   }
-  exchange.on_gone({});
 }
 
 Task<void> SandboxApi::handle_by_token(HttpExchange& exchange) {
   SandboxCall call(gateway_, log_, exchange);
   co_await route(call);
-  exchange.on_gone({});
 }
 
 Task<void> SandboxApi::route(SandboxCall& call) {

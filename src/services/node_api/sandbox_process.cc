@@ -48,10 +48,9 @@ Task<void> SandboxApi::start(SandboxCall& call, const Json& request) {
     const auto limit = std::chrono::duration_cast<milliseconds>(*call.limit);
     start->timeout_ms = static_cast<std::uint32_t>(limit.count());
   }
+  // A client that leaves gives up the stream; the process lives on.
   const auto admission = co_await call.open(Operation::kProcessStart, *start);
   if (!admission) co_return;
-  // The process lives on without its stream.
-  call.exchange.on_gone([&admission] { admission->cancel(); });
   co_await stream_events(call, *admission, *keepalive);
 }
 
@@ -167,7 +166,6 @@ Task<void> SandboxApi::input(SandboxCall& call, ProcessSelector selector, Bytes 
   const wire::ProcessInputRequest operation{*pid, close_after};
   const auto admission = co_await call.open(Operation::kProcessInput, operation);
   if (!admission) co_return;
-  call.exchange.on_gone([&admission] { admission->cancel(); });
   if (co_await admission->write(bytes)) admission->end();
   if (co_await call.outcome_record<wire::ProcessInputResult>(*admission)) {
     co_await call.answer(200, Json::Object{});

@@ -376,9 +376,7 @@ Task<void> SpaceApi::start_process(Call& call) {
   if (!co_await call.accepted(fields)) co_return;
   const auto admission = co_await call.open(Operation::kProcessStart, request);
   if (!admission) co_return;
-  call.exchange.on_gone([&admission] { admission->cancel(); });
   co_await stream_process(call, *admission);
-  call.exchange.on_gone({});
 }
 
 // Lines of JSON until the exit event. A stream that ends otherwise gets an error line and then

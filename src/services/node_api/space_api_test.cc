@@ -308,6 +308,22 @@ TEST_F(SpaceApiTest, AClientThatLeavesEndsTheStreamToTheWorker) {
   EXPECT_TRUE(kept->over());
 }
 
+TEST_F(SpaceApiTest, P18_AClientThatLeavesWhileItsUploadIsBlockedGivesItUp) {
+  std::shared_ptr<hop::Channel> kept;  // reads nothing, so that the window fills
+  w1_.operate = [&](std::shared_ptr<hop::Channel> channel, const frame::Open&) {
+    kept = std::move(channel);
+  };
+  FakeExchange exchange("PUT", kFiles + "?path=/f", std::string(8U << 20, 'x'));
+  TaskScope tasks(world_);
+  tasks.spawn("handle", api_.handle(exchange));
+  world_.run_for(seconds(300));
+  ASSERT_TRUE(kept && !kept->over() && exchange.gone);
+  exchange.gone();
+  EXPECT_TRUE(world_.run(tasks.join(), seconds(10)));
+  world_.run_for(seconds(1));
+  EXPECT_TRUE(kept->over());
+}
+
 TEST_F(SpaceApiTest, HostileProcessEventsEndTheStreamWithAnError) {
   for (const auto& bytes : {Bytes(8, std::byte{0xff}), to_bytes(std::string("\0\0\0\1x", 5))}) {
     w1_.operate = [&](std::shared_ptr<hop::Channel> channel, const frame::Open&) {
