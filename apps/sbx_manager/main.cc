@@ -154,10 +154,12 @@ int run(std::span<char*> argv) {
   const auto control =
       asio::listen_unix(loop, config::Config::worker_control_address(arguments->worker), 0600);
   if (!control) return refuse("the control listener: " + control.error().message());
-  return loop.run(serve(loop, log, manager, **hop, **control), [&] {
+  const int status = loop.run(serve(loop, log, manager, **hop, **control), [&] {
     (*hop)->close();
     (*control)->close();
   });
+  runtime.remove_empty_groups();
+  return status;
 }
 
 }  // namespace

@@ -188,6 +188,17 @@ Task<RuntimeResult<void>> OciRuntime::remove_artifact(std::string name) {
                                kRemoveLimit);
 }
 
+void OciRuntime::remove_empty_groups() const {
+  const auto mounts = oci::read_cgroup_mounts();
+  if (!mounts) return;
+  const std::filesystem::path own = config_.cgroup_parent;
+  for (const auto& hierarchy : mounts->hierarchies) {
+    // A group with groups or processes in it stays.
+    ::rmdir((hierarchy + own.string()).c_str());
+    if (own.parent_path() != "/") ::rmdir((hierarchy + own.parent_path().string()).c_str());
+  }
+}
+
 RuntimeResult<RuntimeInstance> OciRuntime::inspect_now(const std::string& handle) const {
   if (!oci::valid_handle(handle)) {
     return failure(RuntimeError::kNoSuchInstance, "not a handle of this runtime");

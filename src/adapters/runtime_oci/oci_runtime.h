@@ -34,6 +34,10 @@ class OciRuntime final : public Runtime {
   Task<RuntimeResult<std::vector<std::string>>> list() override;
   Task<RuntimeResult<void>> remove_artifact(std::string name) override;
 
+  // Removes this worker's control group, and the one above it, where they are empty. For the end:
+  // nothing may be starting in them.
+  void remove_empty_groups() const;
+
  private:
   Task<RuntimeResult<void>> run_stage(const char* verb, std::string request, int secret_fd,
                                       BootClock::duration limit);

@@ -452,6 +452,10 @@ TEST_P(OciRuntimeTest, DestroyLeavesNothingEvenOfAFrozenOrDeadOrHalfMadeInstance
     EXPECT_FALSE(fs::exists(base_ + "/w1/runtime/" + handle));
   }
   EXPECT_EQ(*await(one_->list()), std::vector<std::string>{});
+  one_->remove_empty_groups();
+  for (const auto& hierarchy : oci::read_cgroup_mounts()->hierarchies) {
+    EXPECT_FALSE(fs::exists(hierarchy + cgroup_root() + "/w1")) << hierarchy;
+  }
 }
 
 TEST_P(OciRuntimeTest, StartReplacesAHalfMadeInstanceAndAFailureLeavesNothing) {
