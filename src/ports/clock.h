@@ -31,6 +31,9 @@ inline Task<bool> sleep_for(Timer& timer, BootClock::duration duration) {
   return sleep_until(timer, timer.now() + duration);
 }
 
+// Completes in a later turn of the loop, after everything that was ready to run at the call.
+Task<void> next_turn(Timer& timer);
+
 // Calendar time, and whether this machine knows it well enough to judge expiry (P-2).
 class WallClock {
  public:

@@ -1,6 +1,6 @@
 #pragma once
-#include <functional>
-#include <list>
+#include <boost/intrusive/list.hpp>
+#include <memory>
 #include <optional>
 
 #include "ports/clock.h"
@@ -25,9 +25,18 @@ class Notifier {
   void notify();
 
  private:
-  struct Waiter;
-  std::list<Waiter*> waiters_;
-  void finish(Waiter& waiter, Wake wake);
+  // A suspended task. In the list until it is woken; owns itself.
+  class Waiter : public boost::intrusive::list_base_hook<
+                     boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
+   public:
+    virtual ~Waiter() = default;
+    // Lets the task go on in a later turn, and ends this object.
+    virtual void wake(Wake wake) = 0;
+    std::unique_ptr<Timer::Alarm> alarm;
+  };
+  template <class Handler>
+  class TaskWaiter;
+  boost::intrusive::list<Waiter, boost::intrusive::constant_time_size<false>> waiters_;
 };
 
 }  // namespace space
