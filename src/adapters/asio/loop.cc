@@ -2,13 +2,11 @@
 
 #include <time.h>
 
-#include <boost/asio/basic_waitable_timer.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/signal_set.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
+#include <boost/intrusive/set.hpp>
 #include <exception>
-#include <map>
 
 namespace space::asio {
 namespace net = boost::asio;
@@ -23,67 +21,64 @@ MonoTime boot_now() {
 
 }  // namespace
 
-// One Asio timer for the whole loop, armed for the earliest alarm: an alarm costs a map entry, and
-// CLOCK_BOOTTIME decides when it is due, so that time spent suspended counts.
-struct Loop::Alarms {
-  explicit Alarms(net::io_context& context) : timer(context) {}
-  using Key = std::pair<MonoTime, std::uint64_t>;
+namespace intrusive = boost::intrusive;
 
-  void arm() {
-    if (due.empty()) return;
-    const auto first = due.begin()->first.first;
-    if (armed && *armed <= first) return;
-    armed = first;
-    const auto wait = std::max(first - boot_now(), BootClock::duration::zero());
-    timer.expires_after(wait);
-    timer.async_wait([this](const boost::system::error_code& error) {
-      if (error) return;
-      armed.reset();
-      fire();
-    });
-  }
-  void fire() {
-    const auto now = boot_now();
-    while (!due.empty() && due.begin()->first.first <= now) {
-      auto entry = due.extract(due.begin());
-      entry.mapped()();
-    }
-    arm();
-  }
-
-  net::steady_timer timer;
-  std::map<Key, std::move_only_function<void()>> due;
-  std::optional<MonoTime> armed;
-  std::uint64_t sequence = 0;
-};
-
-namespace {
-template <class Alarms>
-class MapAlarm final : public Timer::Alarm {
+// An alarm costs one allocation and a place in the order of deadlines, and is nothing to the
+// kernel. CLOCK_BOOTTIME decides when it is due, so that time spent suspended counts.
+class Loop::DueAlarm final
+    : public Alarm,
+      public intrusive::set_base_hook<intrusive::link_mode<intrusive::auto_unlink>> {
  public:
-  MapAlarm(std::shared_ptr<Alarms> alarms, typename Alarms::Key key)
-      : alarms_(std::move(alarms)), key_(key) {}
-  ~MapAlarm() override { alarms_->due.erase(key_); }
+  DueAlarm(MonoTime deadline, std::move_only_function<void()> action)
+      : deadline_(deadline), action_(std::move(action)) {}
+  MonoTime deadline() const { return deadline_; }
+  // The action, which may end this object.
+  std::move_only_function<void()> take() {
+    unlink();
+    return std::move(action_);
+  }
+  friend bool operator<(const DueAlarm& a, const DueAlarm& b) { return a.deadline_ < b.deadline_; }
 
  private:
-  std::shared_ptr<Alarms> alarms_;
-  typename Alarms::Key key_;
+  MonoTime deadline_;
+  std::move_only_function<void()> action_;
 };
-}  // namespace
 
-Loop::Loop() : alarms_(std::make_shared<Alarms>(context_)) {}
-Loop::~Loop() {
-  // Tasks still suspended go with the context; their alarms must not outlive the timer's service.
-  alarms_->timer.cancel();
-}
+// By deadline; equal ones in the order they came.
+struct Loop::Alarms : intrusive::multiset<DueAlarm, intrusive::constant_time_size<false>> {};
+
+Loop::Loop() : alarms_(std::make_unique<Alarms>()) {}
+Loop::~Loop() = default;
 
 MonoTime Loop::now() const { return boot_now(); }
 
 std::unique_ptr<Timer::Alarm> Loop::at(MonoTime deadline, std::move_only_function<void()> action) {
-  const Alarms::Key key{deadline, alarms_->sequence++};
-  alarms_->due.emplace(key, std::move(action));
-  alarms_->arm();
-  return std::make_unique<MapAlarm<Alarms>>(alarms_, key);
+  auto alarm = std::make_unique<DueAlarm>(deadline, std::move(action));
+  alarms_->insert(*alarm);
+  arm();
+  return alarm;
+}
+
+void Loop::arm() {
+  if (alarms_->empty()) return;
+  const auto first = alarms_->begin()->deadline();
+  if (armed_ && *armed_ <= first) return;
+  armed_ = first;
+  timer_.expires_after(std::max(first - boot_now(), BootClock::duration::zero()));
+  timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    armed_.reset();
+    fire();
+  });
+}
+
+void Loop::fire() {
+  const auto now = boot_now();
+  while (!alarms_->empty() && alarms_->begin()->deadline() <= now) {
+    auto action = alarms_->begin()->take();
+    action();
+  }
+  arm();
 }
 
 int Loop::run(Task<int> main, std::move_only_function<void()> on_stop) {

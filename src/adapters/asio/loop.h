@@ -1,6 +1,8 @@
 #pragma once
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "ports/clock.h"
@@ -23,9 +25,17 @@ class Loop final : public Timer {
   int run(Task<int> main, std::move_only_function<void()> on_stop);
 
  private:
+  class DueAlarm;
   struct Alarms;
+  void arm();
+  void fire();
+
+  // Before the context: tasks still suspended go with it, and so do their alarms.
+  std::unique_ptr<Alarms> alarms_;
   boost::asio::io_context context_{1};
-  std::shared_ptr<Alarms> alarms_;
+  // One for the whole loop, for the earliest alarm or earlier.
+  boost::asio::steady_timer timer_{context_};
+  std::optional<MonoTime> armed_;
 };
 
 class SystemClock final : public WallClock {

@@ -13,6 +13,7 @@
 #include <boost/asio/write.hpp>
 #include <cstring>
 #include <filesystem>
+#include <tuple>
 
 #include "adapters/asio/loop.h"
 #include "ports/notifier.h"
@@ -74,6 +75,8 @@ const sockaddr* generic(const sockaddr_un& address) {
 class SocketStream final : public Stream {
  public:
   explicit SocketStream(Socket socket) : socket_(std::move(socket)) {
+    boost::system::error_code ignored;  // a socket that cannot will fail at its first use
+    socket_.non_blocking(true, ignored);
     ucred credentials{};
     socklen_t size = sizeof credentials;
     if (getsockopt(socket_.native_handle(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 &&
@@ -89,8 +92,14 @@ class SocketStream final : public Stream {
     co_return count;
   }
   Task<IoResult<void>> write_all(ByteView data) override {
-    const auto [error, count] =
-        co_await net::async_write(socket_, net::buffer(data.data(), data.size()), kTuple);
+    // At once what the socket takes: mostly all of it, and cheaper than a suspension.
+    boost::system::error_code error;
+    data = data.subspan(socket_.write_some(net::buffer(data.data(), data.size()), error));
+    if (error == net::error::would_block) error = {};
+    if (!error && !data.empty()) {
+      std::tie(error, std::ignore) =
+          co_await net::async_write(socket_, net::buffer(data.data(), data.size()), kTuple);
+    }
     if (error) co_return std::unexpected(to_std(error));
     co_return IoResult<void>{};
   }
