@@ -1,9 +1,12 @@
 #pragma once
+#include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace space {
@@ -26,11 +29,14 @@ bool equal(ByteView a, ByteView b);
 // abort: callers check their limits before they encode.
 class ByteWriter {
  public:
-  void u8(std::uint8_t value);
-  void u16(std::uint16_t value);
-  void u32(std::uint32_t value);
-  void u64(std::uint64_t value);
-  void raw(ByteView bytes);
+  ByteWriter() = default;
+  // Appends to `begun`.
+  explicit ByteWriter(Bytes begun) : out_(std::move(begun)) {}
+  void u8(std::uint8_t value) { integer(value); }
+  void u16(std::uint16_t value) { integer(value); }
+  void u32(std::uint32_t value) { integer(value); }
+  void u64(std::uint64_t value) { integer(value); }
+  void raw(ByteView bytes) { out_.insert(out_.end(), bytes.begin(), bytes.end()); }
   void bytes8(ByteView bytes);   // u8 length, then the bytes
   void bytes16(ByteView bytes);  // u16 length, then the bytes
   void bytes32(ByteView bytes);  // u32 length, then the bytes
@@ -42,6 +48,15 @@ class ByteWriter {
   Bytes take() { return std::move(out_); }
 
  private:
+  template <std::unsigned_integral Int>
+  void integer(Int value) {
+    std::array<std::byte, sizeof(Int)> big_endian;
+    for (auto at = big_endian.rbegin(); at != big_endian.rend(); ++at) {
+      *at = static_cast<std::byte>(value & 0xff);
+      value = static_cast<Int>(std::uint64_t{value} >> 8);
+    }
+    raw(big_endian);
+  }
   Bytes out_;
 };
 
@@ -51,11 +66,19 @@ class ByteWriter {
 class ByteReader {
  public:
   explicit ByteReader(ByteView bytes) : rest_(bytes) {}
-  std::uint8_t u8();
-  std::uint16_t u16();
-  std::uint32_t u32();
-  std::uint64_t u64();
-  ByteView raw(std::size_t count);
+  std::uint8_t u8() { return integer<std::uint8_t>(); }
+  std::uint16_t u16() { return integer<std::uint16_t>(); }
+  std::uint32_t u32() { return integer<std::uint32_t>(); }
+  std::uint64_t u64() { return integer<std::uint64_t>(); }
+  ByteView raw(std::size_t count) {
+    if (failed_ || count > rest_.size()) {
+      failed_ = true;
+      return {};
+    }
+    const auto taken = rest_.first(count);
+    rest_ = rest_.subspan(count);
+    return taken;
+  }
   ByteView bytes8() { return raw(u8()); }
   ByteView bytes16() { return raw(u16()); }
   ByteView bytes32() { return raw(u32()); }
@@ -68,7 +91,14 @@ class ByteReader {
   ByteView rest() const { return rest_; }
 
  private:
-  std::uint64_t integer(std::size_t bytes);
+  template <std::unsigned_integral Int>
+  Int integer() {
+    std::uint64_t value = 0;
+    for (const auto byte : raw(sizeof(Int))) {
+      value = (value << 8) | std::to_integer<std::uint64_t>(byte);
+    }
+    return static_cast<Int>(value);
+  }
   ByteView rest_;
   bool failed_ = false;
 };

@@ -1,5 +1,6 @@
 #include "core/wire/hop.h"
 
+#include <algorithm>
 #include <array>
 #include <concepts>
 #include <utility>
@@ -13,8 +14,6 @@ constexpr std::size_t kMaxIdBytes = 64;
 constexpr std::size_t kMaxMessageBytes = 1024;
 constexpr std::size_t kSecretBytes = 32;
 constexpr std::size_t kOffsetBytes = 8;
-// Consumed bytes are moved out of the decoder's buffer only when at least this many lead it.
-constexpr std::size_t kCompactBytes = 128 * 1024;
 static_assert(kOffsetBytes + kMaxDataBytes <= kMaxPayloadBytes);
 
 // In the order of Payload's alternatives.
@@ -71,13 +70,17 @@ std::optional<Payload> decode_as(ByteView bytes) {
   return *std::move(record);
 }
 
-std::optional<Payload> decode_data(ByteView bytes) {
+std::optional<DataView> view_of_data(ByteView bytes) {
   ByteReader in(bytes);
-  Data data;
-  data.offset = in.u64();
+  const auto offset = in.u64();
   if (in.failed() || in.rest().empty() || in.rest().size() > kMaxDataBytes) return std::nullopt;
-  data.bytes.assign(in.rest().begin(), in.rest().end());
-  return data;
+  return DataView{offset, in.rest()};
+}
+
+std::optional<Payload> copy_of_data(ByteView bytes) {
+  const auto data = view_of_data(bytes);
+  if (!data) return std::nullopt;
+  return Data{data->offset, {data->bytes.begin(), data->bytes.end()}};
 }
 
 std::optional<Payload> decode_payload(FrameType type, ByteView bytes) {
@@ -103,7 +106,7 @@ std::optional<Payload> decode_payload(FrameType type, ByteView bytes) {
     case FrameType::kRefused:
       return decode_as<Refused>(bytes);
     case FrameType::kData:
-      return decode_data(bytes);
+      return copy_of_data(bytes);
     case FrameType::kCredit:
       return decode_as<Credit>(bytes);
     case FrameType::kConsumed:
@@ -154,11 +157,10 @@ std::optional<Payload> decode_payload(FrameType type, ByteView bytes) {
   std::unreachable();
 }
 
+using Header = std::array<std::byte, kHeaderBytes>;
 std::byte byte_of(std::uint64_t value, unsigned shift) {
   return static_cast<std::byte>((value >> shift) & 0xff);
 }
-
-using Header = std::array<std::byte, kHeaderBytes>;
 Header header(std::size_t payload_bytes, FrameType type, StreamId stream) {
   return {byte_of(payload_bytes, 24),
           byte_of(payload_bytes, 16),
@@ -190,10 +192,15 @@ void encode(const Frame& frame, Bytes& out) {
         if constexpr (std::same_as<T, Data>) {
           encode_data(frame.stream, payload.offset, payload.bytes, out);
         } else {
-          const auto bytes = wire::encode(payload);
-          SPACE_ASSERT(bytes.size() <= kMaxPayloadBytes);
-          append(out, header(bytes.size(), type, frame.stream));
-          append(out, bytes);
+          const auto begin = out.size();
+          append(out, Header{});
+          RecordWriter writer(std::move(out));
+          T::fields(payload, writer);
+          out = writer.take();
+          const auto bytes = out.size() - begin - kHeaderBytes;
+          SPACE_ASSERT(bytes <= kMaxPayloadBytes);
+          std::ranges::copy(header(bytes, type, frame.stream),
+                            out.begin() + static_cast<std::ptrdiff_t>(begin));
         }
       },
       frame.payload);
@@ -208,29 +215,57 @@ void encode_data(StreamId stream, std::uint64_t offset, ByteView bytes, Bytes& o
   append(out, bytes);
 }
 
-void Decoder::feed(ByteView bytes) {
-  if (failed_) return;
-  if (read_ == buffer_.size()) {
-    buffer_.clear();
-    read_ = 0;
-  } else if (read_ >= kCompactBytes) {
-    buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(read_));
-    read_ = 0;
-  }
-  append(buffer_, bytes);
+std::optional<Payload> decode_payload(const Decoder::Raw& raw) {
+  return decode_payload(raw.type, raw.payload);
 }
 
-std::expected<std::optional<Frame>, FrameError> Decoder::next() {
-  const auto fail = [this](FrameError error) {
-    failed_ = error;
-    buffer_ = {};
-    read_ = 0;
-    return std::unexpected(error);
-  };
+std::optional<DataView> decode_data(const Decoder::Raw& raw) { return view_of_data(raw.payload); }
+
+// Makes at least `bytes` of room behind end_.
+void Decoder::make_room(std::size_t bytes) {
+  if (begin_ == end_) {
+    begin_ = end_ = 0;
+  } else if (buffer_.size() - end_ < bytes) {
+    std::copy(at(begin_), at(end_), buffer_.begin());
+    end_ -= begin_;
+    begin_ = 0;
+  }
+  if (buffer_.size() - end_ < bytes) {
+    buffer_.resize(std::max({end_ + bytes, 2 * buffer_.size(), kFirstBytes}));
+  }
+}
+
+std::span<std::byte> Decoder::prepare() {
+  // A buffer that one read filled may be too small.
+  if (filled_ && buffer_.size() < kMostBytes) buffer_.resize(2 * buffer_.size());
+  make_room(kMinRoom);
+  return std::span(buffer_).subspan(end_);
+}
+
+void Decoder::commit(std::size_t bytes) {
+  SPACE_ASSERT(bytes <= buffer_.size() - end_);
+  end_ += bytes;
+  filled_ = end_ == buffer_.size();
+}
+
+void Decoder::feed(ByteView bytes) {
+  if (failed_) return;
+  make_room(bytes.size());
+  std::ranges::copy(bytes, at(end_));
+  end_ += bytes.size();
+}
+
+std::unexpected<FrameError> Decoder::fail(FrameError error) {
+  failed_ = error;
+  buffer_ = {};
+  begin_ = end_ = 0;
+  return std::unexpected(error);
+}
+
+std::expected<std::optional<Decoder::Raw>, FrameError> Decoder::next_raw() {
   if (failed_) return std::unexpected(*failed_);
-  const auto waiting = ByteView(buffer_).subspan(read_);
-  if (waiting.size() < kHeaderBytes) return std::nullopt;
-  ByteReader in(waiting);
+  if (buffered() < kHeaderBytes) return std::nullopt;
+  ByteReader in(ByteView(buffer_).subspan(begin_, buffered()));
   const std::size_t payload_bytes = in.u32();
   const auto type = static_cast<FrameType>(in.u8());
   const auto flags = in.u8();
@@ -240,10 +275,17 @@ std::expected<std::optional<Frame>, FrameError> Decoder::next() {
   if (!is_known(type)) return fail(FrameError::kUnknownType);
   if (flags != 0 || reserved != 0) return fail(FrameError::kBadFlags);
   if (in.rest().size() < payload_bytes) return std::nullopt;
-  auto payload = decode_payload(type, in.raw(payload_bytes));
+  begin_ += kHeaderBytes + payload_bytes;
+  return Raw{type, stream, in.raw(payload_bytes)};
+}
+
+std::expected<std::optional<Frame>, FrameError> Decoder::next() {
+  const auto raw = next_raw();
+  if (!raw) return std::unexpected(raw.error());
+  if (!*raw) return std::nullopt;
+  auto payload = decode_payload(**raw);
   if (!payload) return fail(FrameError::kMalformed);
-  read_ += kHeaderBytes + payload_bytes;
-  return Frame{stream, *std::move(payload)};
+  return Frame{(*raw)->stream, *std::move(payload)};
 }
 
 std::string_view to_string(Role role) {

@@ -402,21 +402,54 @@ void encode(const Frame& frame, Bytes& out);
 // The fast path for DATA without building a Frame.
 void encode_data(StreamId stream, std::uint64_t offset, ByteView bytes, Bytes& out);
 
-// Decodes frames from bytes fed in any split. Stays failed after an error. After `next` has yielded
-// nothing, less than one frame (kHeaderBytes + kMaxPayloadBytes) is buffered: feed, then call
-// `next` until it yields nothing.
+// Decodes frames from bytes that come in any split. Stays failed after an error. After `next` or
+// `next_raw` has yielded nothing, less than one frame (kHeaderBytes + kMaxPayloadBytes) is
+// buffered: bring in more bytes, then call again until nothing is yielded.
 class Decoder {
  public:
+  // Room for the next bytes, at least kMinRoom; `commit` says how many came. Valid until then.
+  std::span<std::byte> prepare();
+  void commit(std::size_t bytes);
+  // The same with bytes that lie elsewhere, any number of them.
   void feed(ByteView bytes);
+
+  // A whole frame with its payload not yet decoded: a view that the next `prepare` or `feed` ends.
+  struct Raw {
+    FrameType type = FrameType::kHello;
+    StreamId stream = 0;
+    ByteView payload;
+  };
   // The next whole frame; nullopt when more bytes are needed.
+  std::expected<std::optional<Raw>, FrameError> next_raw();
   std::expected<std::optional<Frame>, FrameError> next();
-  std::size_t buffered() const { return buffer_.size() - read_; }
+  std::size_t buffered() const { return end_ - begin_; }
 
  private:
-  Bytes buffer_;
-  std::size_t read_ = 0;
+  static constexpr std::size_t kMinRoom = 4096;
+  static constexpr std::size_t kFirstBytes = 16 * 1024;
+  static constexpr std::size_t kMostBytes = 128 * 1024;  // more than a frame and kMinRoom
+
+  Bytes::iterator at(std::size_t index) {
+    return buffer_.begin() + static_cast<std::ptrdiff_t>(index);
+  }
+  void make_room(std::size_t bytes);
+  std::unexpected<FrameError> fail(FrameError error);
+
+  Bytes buffer_;  // what was not yielded yet: [begin_, end_)
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+  bool filled_ = false;  // by the newest commit
   std::optional<FrameError> failed_;
 };
+
+// The payload of a raw frame; nullopt when it is malformed.
+std::optional<Payload> decode_payload(const Decoder::Raw& raw);
+// The fast path for DATA: a view of its bytes, valid as long as the raw frame.
+struct DataView {
+  std::uint64_t offset = 0;
+  ByteView bytes;
+};
+std::optional<DataView> decode_data(const Decoder::Raw& raw);
 
 }  // namespace space::wire::hop
 

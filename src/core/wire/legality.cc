@@ -174,6 +174,11 @@ std::expected<ConnectionRules::Verdict, Violation> ConnectionRules::received(con
   return judge(frame, Sender::kPeer);
 }
 
+std::expected<ConnectionRules::Verdict, Violation> ConnectionRules::received_data(
+    StreamId stream, std::uint64_t offset, std::size_t bytes) {
+  return judge_data(stream, offset, bytes, Sender::kPeer);
+}
+
 std::optional<Violation> ConnectionRules::sending(const Frame& frame) {
   const auto judged = judge(frame, Sender::kSelf);
   if (!judged) return judged.error();

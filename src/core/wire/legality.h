@@ -49,6 +49,9 @@ class ConnectionRules {
   enum class Verdict : std::uint8_t { kDeliver, kDiscard };
   // Judges and records a frame of the peer. After a violation the connection must be closed.
   std::expected<Verdict, Violation> received(const Frame& frame);
+  // The same for DATA without a Frame.
+  std::expected<Verdict, Violation> received_data(StreamId stream, std::uint64_t offset,
+                                                  std::size_t bytes);
   // Judges and records a frame this end is about to send; a violation here is a bug of ours.
   std::optional<Violation> sending(const Frame& frame);
   // The same for DATA without a Frame.

@@ -37,6 +37,9 @@ concept Enum = std::is_enum_v<T>;
 
 class RecordWriter {
  public:
+  RecordWriter() = default;
+  // Appends to `begun`.
+  explicit RecordWriter(Bytes begun) : out_(std::move(begun)) {}
   template <class... T>
   void operator()(const T&... values) {
     (write(values), ...);

@@ -1,5 +1,8 @@
 #include "services/hop/connection.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/check.h"
 
 namespace space::hop {
@@ -25,7 +28,6 @@ Connection::Connection(std::unique_ptr<Stream> stream, Timer& timer, Options opt
       timer_(timer),
       options_(std::move(options)),
       rules_(options_.self, options_.peer, options_.dialled),
-      read_buffer_(64 * 1024),
       tasks_(timer) {}
 
 Connection::~Connection() = default;
@@ -39,10 +41,19 @@ void Connection::close(CloseCause cause) {
   pong_.notify();
 }
 
-void Connection::queued(frame::StreamId stream, bool data, std::size_t before) {
-  index_.push_back(Queued{stream, data, queue_.size() - before});
-  last_sent_ = timer_.now();
-  if (queued_bytes() > kMaxQueuedBytes) {
+template <class Append>
+void Connection::enqueue(frame::StreamId stream, bool data, Append append) {
+  constexpr auto kMostFrameBytes = frame::kHeaderBytes + frame::kMaxPayloadBytes;
+  if (queue_.empty() || queue_.back().bytes.size() > kMaxWriteBytes - kMostFrameBytes) {
+    queue_.push_back(std::exchange(spare_, {}));
+  }
+  auto& batch = queue_.back();
+  const auto before = batch.bytes.size();
+  append(batch.bytes);
+  const auto added = batch.bytes.size() - before;
+  batch.index.push_back(Queued{stream, data, added});
+  queued_bytes_ += added;
+  if (queued_bytes_ > kMaxQueuedBytes) {
     close(CloseCause::kOverflow);
     return;
   }
@@ -52,71 +63,65 @@ void Connection::queued(frame::StreamId stream, bool data, std::size_t before) {
 void Connection::send(frame::Frame to_send) {
   if (cause_) return;
   SPACE_ASSERT(!rules_.sending(to_send));
-  const auto before = queue_.size();
-  frame::encode(to_send, queue_);
-  queued(to_send.stream, false, before);
+  enqueue(to_send.stream, false, [&](Bytes& out) { frame::encode(to_send, out); });
 }
 
 void Connection::send_data(frame::StreamId stream, ByteView bytes) {
-  if (cause_) return;
-  while (!bytes.empty()) {
+  while (!cause_ && !bytes.empty()) {
     const auto part = bytes.first(std::min(bytes.size(), frame::kMaxDataBytes));
     const auto offset = rules_.sent_offset(stream);
     SPACE_ASSERT(!rules_.sending_data(stream, offset, part.size()));
-    const auto before = queue_.size();
-    frame::encode_data(stream, offset, part, queue_);
-    queued(stream, true, before);
-    if (cause_) return;
+    enqueue(stream, true, [&](Bytes& out) { frame::encode_data(stream, offset, part, out); });
     bytes = bytes.subspan(part.size());
   }
 }
 
 void Connection::discard(frame::StreamId stream) {
-  Bytes kept;
-  std::vector<Queued> kept_index;
-  std::size_t at = 0;
-  for (const auto& entry : index_) {
-    if (!(entry.data && entry.stream == stream)) {
-      const auto bytes = ByteView(queue_).subspan(at, entry.bytes);
-      kept.insert(kept.end(), bytes.begin(), bytes.end());
-      kept_index.push_back(entry);
+  const auto dropped = [stream](const Queued& entry) {
+    return entry.data && entry.stream == stream;
+  };
+  for (auto& batch : queue_) {
+    if (std::ranges::none_of(batch.index, dropped)) continue;
+    Batch kept;
+    ByteView rest = batch.bytes;
+    for (const auto& entry : batch.index) {
+      const auto bytes = rest.first(entry.bytes);
+      rest = rest.subspan(entry.bytes);
+      if (dropped(entry)) {
+        queued_bytes_ -= entry.bytes;
+        continue;
+      }
+      kept.bytes.insert(kept.bytes.end(), bytes.begin(), bytes.end());
+      kept.index.push_back(entry);
     }
-    at += entry.bytes;
+    batch = std::move(kept);
   }
-  queue_ = std::move(kept);
-  index_ = std::move(kept_index);
+  std::erase_if(queue_, [](const Batch& batch) { return batch.index.empty(); });
+}
+
+// The oldest batch. What is handed over can no longer be discarded, so it is small (P-14).
+Task<IoResult<void>> Connection::write_batch() {
+  writing_ = std::move(queue_.front());
+  queue_.pop_front();
+  last_sent_ = timer_.now();
+  auto written = co_await stream_->write_all(writing_.bytes);
+  queued_bytes_ -= writing_.bytes.size();
+  spare_ = std::exchange(writing_, {});
+  spare_.bytes.clear();
+  spare_.index.clear();
+  if (!written) close(CloseCause::kPeer);
+  co_return written;
 }
 
 Task<void> Connection::write_loop() {
   while (!cause_) {
     if (queue_.empty()) {
       co_await wake_writer_.wait(timer_);
+      // What is ready to run now may have frames too: one write takes them all.
+      co_await next_turn(timer_);
       continue;
     }
-    // Whole frames, at most kMaxWriteBytes (but at least one): what is handed over can no longer be
-    // discarded, so it stays small (P-14).
-    std::size_t bytes = 0;
-    std::size_t frames = 0;
-    while (frames < index_.size() &&
-           (frames == 0 || bytes + index_[frames].bytes <= kMaxWriteBytes)) {
-      bytes += index_[frames++].bytes;
-    }
-    if (frames == index_.size()) {
-      writing_ = std::move(queue_);
-      queue_ = {};
-      index_.clear();
-    } else {
-      const auto end = queue_.begin() + static_cast<std::ptrdiff_t>(bytes);
-      writing_.assign(queue_.begin(), end);
-      queue_.erase(queue_.begin(), end);
-      index_.erase(index_.begin(), index_.begin() + static_cast<std::ptrdiff_t>(frames));
-    }
-    const auto result = co_await stream_->write_all(writing_);
-    writing_.clear();
-    if (!result) {
-      close(CloseCause::kPeer);
-      break;
-    }
+    static_cast<void>(co_await write_batch());
     if (queue_.empty()) written_.notify();
   }
 }
@@ -158,30 +163,32 @@ Task<void> Connection::keepalive_loop() {
   }
 }
 
+Task<IoResult<void>> Connection::read_more() {
+  const auto count = co_await stream_->read_some(decoder_.prepare());
+  if (count && *count > 0) {
+    last_received_ = timer_.now();
+    decoder_.commit(*count);
+    co_return IoResult<void>{};
+  }
+  close(CloseCause::kPeer);
+  if (!count) co_return std::unexpected(count.error());
+  co_return io_error(std::errc::connection_reset);
+}
+
 Task<IoResult<frame::Frame>> Connection::next_frame() {
   for (;;) {
     auto decoded = decoder_.next();
-    if (!decoded) {
+    if (decoded && *decoded) {
+      const auto verdict = rules_.received(**decoded);
+      if (verdict == frame::ConnectionRules::Verdict::kDiscard) continue;
+      if (verdict) co_return std::move(**decoded);
+    }
+    if (!decoded || *decoded) {
       close(CloseCause::kProtocol);
       co_return io_error(std::errc::protocol_error);
     }
-    if (*decoded) {
-      const auto verdict = rules_.received(**decoded);
-      if (!verdict) {
-        close(CloseCause::kProtocol);
-        co_return io_error(std::errc::protocol_error);
-      }
-      if (*verdict == frame::ConnectionRules::Verdict::kDiscard) continue;
-      co_return std::move(**decoded);
-    }
-    const auto count = co_await stream_->read_some(read_buffer_);
-    if (!count || *count == 0) {
-      close(CloseCause::kPeer);
-      if (!count) co_return std::unexpected(count.error());
-      co_return io_error(std::errc::connection_reset);
-    }
-    last_received_ = timer_.now();
-    decoder_.feed(ByteView(read_buffer_).first(*count));
+    const auto more = co_await read_more();
+    if (!more) co_return std::unexpected(more.error());
   }
 }
 
@@ -193,19 +200,14 @@ Task<IoResult<frame::Frame>> Connection::read_frame(MonoTime deadline) {
     close(CloseCause::kLocal);
   });
   // What was queued before run() is written here, since no writer runs yet.
-  if (!queue_.empty()) {
-    writing_ = std::move(queue_);
-    queue_ = {};
-    index_.clear();
-    const auto written = co_await stream_->write_all(writing_);
-    writing_.clear();
-    if (!written) {
-      close(CloseCause::kPeer);
-      if (late) co_return io_error(std::errc::timed_out);
-      co_return std::unexpected(written.error());
-    }
+  IoResult<void> written;
+  while (written && !queue_.empty()) written = co_await write_batch();
+  IoResult<frame::Frame> received = io_error(std::errc::timed_out);
+  if (written) {
+    received = co_await next_frame();
+  } else {
+    received = std::unexpected(written.error());
   }
-  auto received = co_await next_frame();
   if (!received && late) co_return io_error(std::errc::timed_out);
   co_return received;
 }
@@ -228,27 +230,52 @@ Task<IoResult<frame::Hello>> Connection::handshake(MonoTime deadline) {
   co_return *peer;
 }
 
+// False when the frame is malformed or illegal.
+bool Connection::accept(const frame::Decoder::Raw& raw, FrameSink& sink) {
+  using enum frame::ConnectionRules::Verdict;
+  if (raw.type == frame::FrameType::kData) {
+    const auto data = frame::decode_data(raw);
+    if (!data) return false;
+    const auto verdict = rules_.received_data(raw.stream, data->offset, data->bytes.size());
+    if (verdict == kDeliver) sink.on_data(raw.stream, *data);
+    return verdict.has_value();
+  }
+  auto payload = frame::decode_payload(raw);
+  if (!payload) return false;
+  frame::Frame received{raw.stream, *std::move(payload)};
+  const auto verdict = rules_.received(received);
+  if (verdict != kDeliver) return verdict.has_value();
+  if (const auto* ping = std::get_if<frame::Ping>(&received.payload)) {
+    send(frame::Frame{0, frame::Pong{ping->token}});
+  } else if (const auto* pong = std::get_if<frame::Pong>(&received.payload)) {
+    const auto trip = pong->token & ~kRoundTrip;
+    if ((pong->token & kRoundTrip) != 0 && trip > answered_ && trip <= round_trips_) {
+      answered_ = trip;
+      pong_.notify();
+    }
+  } else {
+    sink.on_frame(std::move(received));
+  }
+  return true;
+}
+
+// Delivers every whole frame that is there. False when the connection is over.
+bool Connection::deliver(FrameSink& sink) {
+  while (!cause_) {
+    const auto raw = decoder_.next_raw();
+    if (raw && !*raw) return true;
+    if (!raw || !accept(**raw, sink)) close(CloseCause::kProtocol);
+  }
+  return false;
+}
+
 Task<void> Connection::run(FrameSink& sink) {
   last_received_ = timer_.now();
   tasks_.spawn("hop.write", write_loop());
   tasks_.spawn("hop.keepalive", keepalive_loop());
-  for (;;) {
-    auto received = co_await next_frame();
-    if (!received) break;
-    if (const auto* ping = std::get_if<frame::Ping>(&received->payload)) {
-      frame::Frame pong{0, frame::Pong{ping->token}};
-      send(std::move(pong));
-      continue;
-    }
-    if (const auto* pong = std::get_if<frame::Pong>(&received->payload)) {
-      const auto trip = pong->token & ~kRoundTrip;
-      if ((pong->token & kRoundTrip) != 0 && trip > answered_ && trip <= round_trips_) {
-        answered_ = trip;
-        pong_.notify();
-      }
-      continue;
-    }
-    sink.on_frame(std::move(*received));
+  while (deliver(sink)) {
+    const auto more = co_await read_more();
+    if (!more) break;
   }
   wake_keepalive_.notify();
   co_await tasks_.join();

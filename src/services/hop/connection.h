@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,7 +36,10 @@ inline constexpr std::size_t kMaxWriteBytes = 256U << 10;  // handed to the tran
 class FrameSink {
  public:
   virtual ~FrameSink() = default;
+  // Any frame but DATA.
   virtual void on_frame(frame::Frame received) = 0;
+  // DATA; the bytes are valid during the call.
+  virtual void on_data(frame::StreamId stream, frame::DataView data) = 0;
   // Called once, last, when the connection is over; no frame follows.
   virtual void on_close(CloseCause cause) = 0;
 };
@@ -72,7 +76,7 @@ class Connection {
   void send_data(frame::StreamId stream, ByteView bytes);
   // Drops DATA of `stream` that was queued but not yet handed to the transport (P-14).
   void discard(frame::StreamId stream);
-  // Ends the connection now; run() completes soon after. Idempotent.
+  // Ends the connection now: nothing more is delivered, run() completes soon after. Idempotent.
   void close(CloseCause cause = CloseCause::kLocal);
   // Waits until everything queued so far was handed to the transport, or the connection ended.
   Task<void> drained();
@@ -86,7 +90,7 @@ class Connection {
   // The HELLO this end sent; after handshake().
   const frame::Hello& own_hello() const { return own_hello_; }
   std::optional<PeerCredentials> peer_credentials() const { return stream_->peer(); }
-  std::size_t queued_bytes() const { return queue_.size() + writing_.size(); }
+  std::size_t queued_bytes() const { return queued_bytes_; }
 
  private:
   struct Queued {
@@ -94,20 +98,31 @@ class Connection {
     bool data;
     std::size_t bytes;
   };
+  // Whole frames to be written together: at most kMaxWriteBytes, but at least one.
+  struct Batch {
+    Bytes bytes;
+    std::vector<Queued> index;
+  };
   Task<void> write_loop();
+  Task<IoResult<void>> write_batch();
   Task<void> keepalive_loop();
   Task<IoResult<frame::Frame>> next_frame();
-  void queued(frame::StreamId stream, bool data, std::size_t before);
+  Task<IoResult<void>> read_more();
+  bool deliver(FrameSink& sink);
+  bool accept(const frame::Decoder::Raw& raw, FrameSink& sink);
+  // `append` encodes one frame behind the bytes it is given.
+  template <class Append>
+  void enqueue(frame::StreamId stream, bool data, Append append);
 
   std::unique_ptr<Stream> stream_;
   Timer& timer_;
   Options options_;
   frame::ConnectionRules rules_;
   frame::Decoder decoder_;
-  std::vector<std::byte> read_buffer_;
-  Bytes queue_;
-  std::vector<Queued> index_;
-  Bytes writing_;
+  std::deque<Batch> queue_;  // oldest first
+  Batch writing_;            // handed to the transport
+  Batch spare_;              // empty; its memory is used again
+  std::size_t queued_bytes_ = 0;
   Notifier wake_writer_;
   Notifier wake_keepalive_;
   Notifier written_;

@@ -165,7 +165,6 @@ void Mux::on_frame(frame::Frame received) {
                    [&](frame::Credit&) { channel->changed_.notify(); },
                    [&](frame::Admitted& f) { channel->deliver(std::move(f), false); },
                    [&](frame::Opened& f) { channel->deliver(f, false); },
-                   [&](frame::Data& f) { channel->deliver(std::move(f), false); },
                    [&](frame::Consumed& f) { channel->deliver(f, false); },
                    [&](frame::Renewed& f) { channel->deliver(std::move(f), false); },
                    [&](frame::End& f) { channel->deliver(std::move(f), !open); },
@@ -181,6 +180,13 @@ void Mux::on_frame(frame::Frame received) {
     return;
   }
   if (request_handler_) request_handler_(received.stream, std::move(received.payload));
+}
+
+void Mux::on_data(frame::StreamId stream, frame::DataView data) {
+  const auto at = channels_.find(stream);
+  const auto channel = at != channels_.end() ? at->second.lock() : nullptr;
+  if (!channel) return;
+  channel->deliver(frame::Data{data.offset, {data.bytes.begin(), data.bytes.end()}}, false);
 }
 
 void Mux::on_close(CloseCause cause) {

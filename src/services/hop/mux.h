@@ -115,6 +115,7 @@ class Mux final : public FrameSink {
     Notifier changed;
   };
   void on_frame(frame::Frame received) override;
+  void on_data(frame::StreamId stream, frame::DataView data) override;
   void on_close(CloseCause cause) override;
   void forget(frame::StreamId id) { channels_.erase(id); }
 

@@ -48,6 +48,12 @@ void SbxManager::NodeApi::on_frame(frame::Frame received) {
   if (at != streams.end()) manager.from_node_api(*at->second, std::move(received.payload));
 }
 
+void SbxManager::NodeApi::on_data(frame::StreamId stream, frame::DataView data) {
+  const auto at = streams.find(stream);
+  if (at == streams.end() || !manager.holds(*at->second)) return;
+  at->second->bridge.connection.send_data(at->second->bridge_stream, data.bytes);
+}
+
 void SbxManager::NodeApi::on_close(hop::CloseCause) {
   while (!streams.empty()) {
     manager.from_node_api(*streams.begin()->second, frame::Reset{frame::ResetCode::kCancelled});
@@ -238,7 +244,6 @@ void SbxManager::from_node_api(Operation& operation, frame::Payload payload) {
   }
   if (!holds(operation)) return;
   std::visit(Overload{
-                 [&](frame::Data& data) { to.send_data(stream, data.bytes); },
                  [&](frame::Credit& credit) { to.send(frame::Frame{stream, credit}); },
                  [&](frame::Consumed& consumed) { to.send(frame::Frame{stream, consumed}); },
                  [&](frame::End& end) { to.send(frame::Frame{stream, std::move(end)}); },
@@ -264,7 +269,6 @@ void SbxManager::from_bridge(Operation& operation, frame::Payload payload) {
                                             lease->deadline, frame::kInitialWindow};
                    to.send(frame::Frame{stream, std::move(admitted)});
                  },
-                 [&](frame::Data& data) { to.send_data(stream, data.bytes); },
                  [&](frame::Credit& credit) { to.send(frame::Frame{stream, credit}); },
                  [&](frame::Consumed& consumed) { to.send(frame::Frame{stream, consumed}); },
                  [&](frame::End& end) {

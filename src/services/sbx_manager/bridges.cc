@@ -26,6 +26,12 @@ void SbxManager::Bridge::on_frame(frame::Frame received) {
   if (at != streams.end()) manager.from_bridge(*at->second, std::move(received.payload));
 }
 
+void SbxManager::Bridge::on_data(frame::StreamId stream, frame::DataView data) {
+  const auto at = streams.find(stream);
+  if (at == streams.end() || !manager.holds(*at->second)) return;
+  at->second->peer.connection.send_data(at->second->peer_stream, data.bytes);
+}
+
 void SbxManager::Bridge::on_close(hop::CloseCause cause) {
   fence_changed.notify();
   manager.bridge_over(*this, cause);

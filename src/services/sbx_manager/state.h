@@ -36,6 +36,7 @@ struct SbxManager::NodeApi final : hop::FrameSink, std::enable_shared_from_this<
   NodeApi(SbxManager& m, std::unique_ptr<Stream> stream, identity::HolderId h);
   ~NodeApi() override;
   void on_frame(frame::Frame received) override;
+  void on_data(frame::StreamId stream, frame::DataView data) override;
   void on_close(hop::CloseCause cause) override;
 
   SbxManager& manager;
@@ -50,6 +51,7 @@ struct SbxManager::Bridge final : hop::FrameSink {
   Bridge(SbxManager& m, Sandbox& s, BridgeLink made);
   ~Bridge() override;
   void on_frame(frame::Frame received) override;
+  void on_data(frame::StreamId stream, frame::DataView data) override;
   void on_close(hop::CloseCause cause) override;
 
   SbxManager& manager;

@@ -35,7 +35,6 @@ class Bridge::FromManager final : public hop::FrameSink {
     const auto stream = received.stream - 1;
     std::visit(Overload{
                    [&](frame::Open& open) { this->open(received.stream, std::move(open)); },
-                   [&](frame::Data& data) { guest.send_data(stream, data.bytes); },
                    [&](frame::Credit& credit) { guest.send(frame::Frame{stream, credit}); },
                    [&](frame::Consumed& consumed) { guest.send(frame::Frame{stream, consumed}); },
                    [&](frame::End& end) { guest.send(frame::Frame{stream, std::move(end)}); },
@@ -47,6 +46,9 @@ class Bridge::FromManager final : public hop::FrameSink {
                    [&](auto&) { bridge_.close(); },
                },
                received.payload);
+  }
+  void on_data(frame::StreamId stream, frame::DataView data) override {
+    bridge_.guest_->send_data(stream - 1, data.bytes);
   }
   void on_close(hop::CloseCause) override { bridge_.close(); }
 
@@ -81,7 +83,6 @@ class Bridge::FromGuest final : public hop::FrameSink {
     const auto stream = received.stream + 1;
     std::visit(Overload{
                    [&](frame::Opened& opened) { manager.send(frame::Frame{stream, opened}); },
-                   [&](frame::Data& data) { manager.send_data(stream, data.bytes); },
                    [&](frame::Credit& credit) { manager.send(frame::Frame{stream, credit}); },
                    [&](frame::Consumed& consumed) { manager.send(frame::Frame{stream, consumed}); },
                    [&](frame::End& end) { manager.send(frame::Frame{stream, std::move(end)}); },
@@ -93,6 +94,9 @@ class Bridge::FromGuest final : public hop::FrameSink {
                    [&](auto&) { bridge_.close(); },
                },
                received.payload);
+  }
+  void on_data(frame::StreamId stream, frame::DataView data) override {
+    bridge_.manager_.send_data(stream + 1, data.bytes);
   }
   void on_close(hop::CloseCause cause) override {
     if (cause != hop::CloseCause::kLocal) {

@@ -43,6 +43,9 @@ struct GuestScript {
 class Sink final : public hop::FrameSink {
  public:
   void on_frame(frame::Frame received) override { frames.push_back(std::move(received)); }
+  void on_data(frame::StreamId stream, frame::DataView data) override {
+    frames.push_back({stream, frame::Data{data.offset, {data.bytes.begin(), data.bytes.end()}}});
+  }
   void on_close(hop::CloseCause cause) override { closed = cause; }
   std::vector<frame::Frame> frames;
   std::optional<hop::CloseCause> closed;
