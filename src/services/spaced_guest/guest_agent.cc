@@ -125,6 +125,11 @@ bool GuestAgent::may_be(const identity::RouteIdentity& route) const {
          (!route_ || route.generation > route_->generation || route == *route_);
 }
 
+const GuestSecret* GuestAgent::secret_of(const identity::RouteIdentity& route) const {
+  if (may_be(route)) return &secret_;
+  return replaced_ && replaced_->route == route ? &replaced_->secret : nullptr;
+}
+
 Task<bool> GuestAgent::prove(Link& link) {
   auto& connection = *link.connection;
   const auto deadline = world_.timer.now() + kProofDeadline;
@@ -133,25 +138,29 @@ Task<bool> GuestAgent::prove(Link& link) {
   auto received = co_await connection.read_frame(deadline);
   if (!received) co_return false;
   const auto* challenge = std::get_if<frame::Challenge>(&received->payload);
-  if (challenge == nullptr || !may_be(challenge->route)) {
+  const auto* secret = challenge == nullptr ? nullptr : secret_of(challenge->route);
+  if (secret == nullptr) {
     world_.log.event(Level::kWarning, "guest.challenge_refused", {});
     co_return false;
   }
   const auto nonce = random_id<frame::Nonce>(world_.entropy);
   const hop::ProofInput input{*hello, connection.own_hello(), *challenge, nonce, options_.boot_id};
-  frame::Proof proof{nonce, options_.boot_id, hop::guest_proof(secret_, input)};
-  const auto expected = hop::bridge_proof(secret_, input);
+  frame::Proof proof{nonce, options_.boot_id, hop::guest_proof(*secret, input)};
+  const auto expected = hop::bridge_proof(*secret, input);
   connection.send(frame::Frame{0, std::move(proof)});
   const auto answer = co_await connection.read_frame(deadline);
   if (!answer) co_return false;
   const auto* ack = std::get_if<frame::ProofAck>(&answer->payload);
   // The secret and the identity may have changed while we waited.
   if (ack == nullptr || !identity::constant_time_equal(ack->mac.view(), expected.view()) ||
-      !may_be(challenge->route)) {
+      secret_of(challenge->route) == nullptr) {
     world_.log.event(Level::kWarning, "guest.proof_refused", {});
     co_return false;
   }
-  route_ = challenge->route;
+  if (may_be(challenge->route)) {
+    route_ = challenge->route;
+    replaced_.reset();
+  }
   co_return true;
 }
 
@@ -171,6 +180,7 @@ void GuestAgent::rekey(Link& link, const frame::Rekey& rekey) {
     return;
   }
   close_others(link, true);
+  if (!replaced_ && route_) replaced_ = Replaced{*route_, secret_.duplicate()};
   route_ = rekey.route;
   secret_ = GuestSecret(secret.first<32>());
   next_public_pid_ = rekey.first_public_pid;

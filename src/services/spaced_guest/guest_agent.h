@@ -77,6 +77,8 @@ class GuestAgent {
   Task<bool> answer_connect(Stream& stream);
   Task<bool> prove(Link& link);
   bool may_be(const identity::RouteIdentity& route) const;
+  // The secret under which `route` has to be proven; null for an identity that is not served.
+  const GuestSecret* secret_of(const identity::RouteIdentity& route) const;
   void close_others(const Link& keep, bool unproven_too);
   void rekey(Link& link, const hop::frame::Rekey& rekey);
 
@@ -105,6 +107,14 @@ class GuestAgent {
   World world_;
   identity::BootNonce boot_;
   std::optional<identity::RouteIdentity> route_;
+  // What a REKEY replaced, until the new identity was proven once: the thaw may be given up after
+  // its answer was lost, and then another one begins from here. It can do nothing but REKEY, since
+  // operations name `route_`.
+  struct Replaced {
+    identity::RouteIdentity route;
+    GuestSecret secret;
+  };
+  std::optional<Replaced> replaced_;
   std::uint32_t next_host_port_ = 1U << 30;
   std::uint32_t next_public_pid_;
   std::uint32_t public_pids_left_;

@@ -208,6 +208,26 @@ TEST_F(GuestAgentTest, P23_RekeyTakesTheNewIdentityAndSecretAndEndsEveryConnecti
   EXPECT_EQ(exec.pid, 9000U);  // of the new block
 }
 
+TEST_F(GuestAgentTest, P23_UntilTheNewIdentityIsProvenTheOldOneMayRekeyAgainAndNothingElse) {
+  auto& first = bridge();
+  ASSERT_TRUE(connect(first));
+  first.send(frame::Frame{0, rekey_to(8, 'n')});
+  world_.run_for(std::chrono::seconds(3));
+  ASSERT_TRUE(first.rekeyed);
+  // The answer was lost and that thaw given up: nobody ever proves 8.
+  auto& curious = bridge(route_of(7), 's');
+  ASSERT_TRUE(connect(curious));
+  EXPECT_EQ(stat(curious, "f").outcome, Outcome::kConflict);
+  auto& again = bridge(route_of(7), 's');
+  ASSERT_TRUE(connect(again));
+  again.send(frame::Frame{0, rekey_to(9, 'm')});
+  world_.run_for(std::chrono::seconds(3));
+  EXPECT_TRUE(again.rekeyed);
+  ASSERT_TRUE(connect(bridge(route_of(9), 'm')));
+  EXPECT_FALSE(connect(bridge(route_of(7), 's')));
+  EXPECT_FALSE(connect(bridge(route_of(8), 'n')));
+}
+
 TEST_F(GuestAgentTest, P24_RekeyIsRefusedBackwardsAndNothingFollowsIt) {
   auto& backwards = bridge();
   ASSERT_TRUE(connect(backwards));
