@@ -112,6 +112,7 @@ Tag Oracle::tag_of(const frame::Open& open) {
   if (open.operation == kFileList) return user(std::type_identity<wire::FileListRequest>{});
   if (open.operation == kFileRemove) return user(std::type_identity<wire::FileRemoveRequest>{});
   if (open.operation == kFileMakeDir) return user(std::type_identity<wire::FileMakeDirRequest>{});
+  if (open.operation == kFileMove) return user(std::type_identity<wire::FileMoveRequest>{});
   if (open.operation == kProcessStart) {
     const auto request = wire::decode<wire::ProcessStartRequest>(open.metadata);
     return request ? request->spec.user : Tag{};

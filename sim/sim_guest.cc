@@ -52,6 +52,14 @@ class SimGuest::Files final : public GuestFiles {
     }
     return entry(path);
   }
+  GuestResult<wire::FileEntry> move(std::string source, std::string destination,
+                                    std::string user) override {
+    guest_.executed(user, true);
+    auto node = guest_.disk_.extract(source);
+    if (node.empty()) return guest_failure(Outcome::kNotFound, "no such file");
+    guest_.disk_.insert_or_assign(destination, std::move(node.mapped()));
+    return entry(destination);
+  }
 
  private:
   class Reader final : public GuestFileReader {

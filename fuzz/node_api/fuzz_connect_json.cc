@@ -48,6 +48,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto path = read_path(*json);
   check_error(path);
   if (path) SPACE_ASSERT(wire::is_guest_path(*path));
+  const auto move = read_move(*json);
+  check_error(move);
+  if (move) {
+    SPACE_ASSERT(wire::is_guest_path(move->source) && wire::is_guest_path(move->destination));
+  }
   const auto list = read_list_dir(*json);
   check_error(list);
   if (list) SPACE_ASSERT(wire::is_guest_path(list->path) && list->depth >= 1 && list->depth <= 64);

@@ -36,7 +36,7 @@ constexpr auto kChecks =
               RouteResolveRequest, RouteResolveResult, CapabilityMintRequest, CapabilityMintResult,
               PlatformStatusRequest, PlatformStatusResult, NodeStartRequest, NodeInstance,
               NodeFreezeRequest, NodeThawRequest, NodePublishRequest, NodeDestroyRequest,
-              NodeStatusRequest, NodeStatusResult>();
+              NodeStatusRequest, NodeStatusResult, FileMoveRequest>();
 
 }  // namespace
 

@@ -77,6 +77,10 @@ class GuestFiles {
                                          std::function<bool()> wanted) = 0;
   // Makes the directory and missing parents with mode 0755. kAlreadyExists when it is there.
   virtual GuestResult<wire::FileEntry> make_dir(std::string path, std::string user) = 0;
+  // Renames within one file system, at once. Follows no link at the end of either path; makes
+  // missing parents of the destination, and replaces a file there.
+  virtual GuestResult<wire::FileEntry> move(std::string source, std::string destination,
+                                            std::string user) = 0;
 };
 
 // A command that was started: its main process and all that descends from it.

@@ -427,4 +427,19 @@ GuestResult<FileEntry> LinuxFiles::make_dir(std::string path, std::string user) 
   return entry_of(place.path, *place.accounts);
 }
 
+GuestResult<FileEntry> LinuxFiles::move(std::string source, std::string destination,
+                                        std::string user) {
+  SPACE_TRY(const auto place, locate(accounts_.get(), source, user));
+  const auto target = absolute_path(destination, place.user);
+  const ActingAs acting(place.user);
+  if (!acting.ok()) return no_rights(place);
+  // Seen first, so that nothing is made for what is not there.
+  SPACE_TRY([[maybe_unused]] const auto entry, entry_of(place.path, *place.accounts));
+  SPACE_TRY([[maybe_unused]] const bool made, make_dirs(parent_of(target)));
+  if (::rename(place.path.c_str(), target.c_str()) != 0) {
+    return failed(errno, place.path + " to " + target);
+  }
+  return entry_of(target, *place.accounts);
+}
+
 }  // namespace space::guest_linux

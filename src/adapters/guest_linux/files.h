@@ -25,6 +25,8 @@ class LinuxFiles final : public GuestFiles {
   Task<GuestResult<void>> remove(std::string path, std::string user,
                                  std::function<bool()> wanted) override;
   GuestResult<wire::FileEntry> make_dir(std::string path, std::string user) override;
+  GuestResult<wire::FileEntry> move(std::string source, std::string destination,
+                                    std::string user) override;
 
  private:
   Timer& timer_;

@@ -335,6 +335,30 @@ TEST_F(GuestLinuxTest, ErrorsNameWhatIsWrong) {
   EXPECT_EQ(list(files_folder_ + "/none"), Outcome::kNotFound);
 }
 
+TEST_F(GuestLinuxTest, AMoveRenamesAtOnceAndMakesTheWay) {
+  const auto move = [&](const std::string& from, const std::string& to) {
+    return call(Operation::kFileMove,
+                wire::FileMoveRequest{files_folder_ + from, files_folder_ + to, "root"});
+  };
+  write_file(files_folder_ + "/old", "content");
+  const auto moved = move("/old", "/new/way/name");
+  ASSERT_EQ(moved.outcome, Outcome::kOk) << moved.message;
+  EXPECT_EQ(wire::decode<wire::FileEntry>(moved.result)->path, files_folder_ + "/new/way/name");
+  EXPECT_FALSE(fs::exists(files_folder_ + "/old"));
+  EXPECT_EQ(read_file(files_folder_ + "/new/way/name"), "content");
+  write_file(files_folder_ + "/other", "replaces");
+  EXPECT_EQ(move("/other", "/new/way/name").outcome, Outcome::kOk);
+  EXPECT_EQ(read_file(files_folder_ + "/new/way/name"), "replaces");
+  EXPECT_EQ(move("/new", "/folder").outcome, Outcome::kOk);
+  fs::create_symlink("nowhere", files_folder_ + "/link");
+  EXPECT_EQ(move("/link", "/link2").outcome, Outcome::kOk);
+  EXPECT_TRUE(fs::is_symlink(files_folder_ + "/link2"));
+  EXPECT_EQ(move("/none", "/made/for/nothing").outcome, Outcome::kNotFound);
+  EXPECT_FALSE(fs::exists(files_folder_ + "/made"));
+  EXPECT_EQ(move("/folder", "/folder/way/itself").outcome, Outcome::kInvalidArgument);
+  EXPECT_EQ(move("/link2", "/folder").outcome, Outcome::kIsDirectory);
+}
+
 TEST_F(GuestLinuxTest, RemovingATreeRemovesAllOfItAndNothingBehindItsLinks) {
   write_file(files_folder_ + "/kept", "x");
   for (int i = 0; i < 30; ++i) {

@@ -39,6 +39,7 @@ constexpr std::array kTable{
     sandbox(kFileRemove, "file.remove", Kind::kUnary, Access::kFilesWrite, Replay::kNever),
     sandbox(kFileMakeDir, "file.make_dir", Kind::kUnary, Access::kFilesWrite,
             Replay::kBeforeFirstByte),
+    sandbox(kFileMove, "file.move", Kind::kUnary, Access::kFilesWrite, Replay::kNever),
     sandbox(kProcessStart, "process.start", Kind::kStream, Access::kProcessWrite, Replay::kNever),
     sandbox(kProcessList, "process.list", Kind::kUnary, Access::kProcessRead, Replay::kIdempotent),
     sandbox(kProcessSignal, "process.signal", Kind::kUnary, Access::kProcessWrite, Replay::kNever),

@@ -10,7 +10,7 @@
 namespace space::policy {
 
 // Raised when an operation is added or its meaning changes; exchanged in HELLO.
-inline constexpr std::uint16_t kOperationTableVersion = 1;
+inline constexpr std::uint16_t kOperationTableVersion = 2;
 
 enum class Operation : std::uint16_t {
   // On a sandbox: node-api -> sbx-manager -> spaced-host -> spaced-guest.
@@ -20,6 +20,7 @@ enum class Operation : std::uint16_t {
   kFileList = 4,
   kFileRemove = 5,
   kFileMakeDir = 6,
+  kFileMove = 7,
   kProcessStart = 16,
   kProcessList = 17,
   kProcessSignal = 18,

@@ -17,6 +17,7 @@ bool is_enumerator(Operation operation) {
     case Operation::kFileList:
     case Operation::kFileRemove:
     case Operation::kFileMakeDir:
+    case Operation::kFileMove:
     case Operation::kProcessStart:
     case Operation::kProcessList:
     case Operation::kProcessSignal:

@@ -79,6 +79,14 @@ struct FileMakeDirRequest {  // parents too; -> FileEntry
   std::string user;
   static void fields(auto& r, auto& f) { f(r.path, r.user); }
 };
+// Renames a file, a link or a directory; missing parents of the destination are made, and a file
+// there is replaced. -> FileEntry
+struct FileMoveRequest {
+  std::string source;
+  std::string destination;
+  std::string user;
+  static void fields(auto& r, auto& f) { f(r.source, r.destination, r.user); }
+};
 struct Nothing {
   static void fields(auto&, auto&) {}
 };

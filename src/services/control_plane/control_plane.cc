@@ -494,6 +494,7 @@ Task<ControlPlane::Answer> ControlPlane::handle(Operation operation, Bytes metad
     case Operation::kFileList:
     case Operation::kFileRemove:
     case Operation::kFileMakeDir:
+    case Operation::kFileMove:
     case Operation::kProcessStart:
     case Operation::kProcessList:
     case Operation::kProcessSignal:

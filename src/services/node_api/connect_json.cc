@@ -37,12 +37,9 @@ Result<ProcessSelector> selector_in(const Json* process) {
   return selector;
 }
 
-Result<std::string> path_in(JsonFields& fields) {
-  auto path = fields.text("path");
-  if (const auto problem = fields.error()) return invalid(*problem);
-  if (!wire::is_guest_path(path)) {
-    return invalid("field \"path\" is needed: 1 to 4096 bytes, no NUL");
-  }
+std::string take_path(JsonFields& fields, std::string_view name) {
+  auto path = fields.text(name);
+  if (!wire::is_guest_path(path)) fields.refuse(name, "is needed: 1 to 4096 bytes, no NUL");
   return path;
 }
 
@@ -132,7 +129,18 @@ Result<ProcessSignalCall> read_signal(const Json& request) {
 
 Result<std::string> read_path(const Json& request) {
   JsonFields fields(request);
-  return path_in(fields);
+  auto path = take_path(fields, "path");
+  if (const auto problem = fields.error()) return invalid(*problem);
+  return path;
+}
+
+Result<wire::FileMoveRequest> read_move(const Json& request) {
+  JsonFields fields(request);
+  wire::FileMoveRequest move;
+  move.source = take_path(fields, "source");
+  move.destination = take_path(fields, "destination");
+  if (const auto problem = fields.error()) return invalid(*problem);
+  return move;
 }
 
 Result<wire::FileListRequest> read_list_dir(const Json& request) {
@@ -140,7 +148,8 @@ Result<wire::FileListRequest> read_list_dir(const Json& request) {
   wire::FileListRequest list;
   const auto depth = fields.number("depth", 0, kMaxListDepth).value_or(0);
   if (depth != 0) list.depth = static_cast<std::uint32_t>(depth);
-  SPACE_TRY(list.path, path_in(fields));
+  list.path = take_path(fields, "path");
+  if (const auto problem = fields.error()) return invalid(*problem);
   return list;
 }
 

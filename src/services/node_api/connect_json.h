@@ -31,6 +31,7 @@ Result<ProcessSelector> read_selector(const Json& request);  // {"process"} and 
 Result<ProcessInputCall> read_input(const Json& request);
 Result<ProcessSignalCall> read_signal(const Json& request);
 Result<std::string> read_path(const Json& request);  // {"path"} and nothing else
+Result<wire::FileMoveRequest> read_move(const Json& request);
 Result<wire::FileListRequest> read_list_dir(const Json& request);
 
 Json entry_info(const wire::FileEntry& entry);

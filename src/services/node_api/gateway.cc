@@ -73,6 +73,7 @@ BootClock::duration time_limit(policy::Operation operation) {
     case kFileList:
     case kFileRemove:
     case kFileMakeDir:
+    case kFileMove:
     case kProcessStart:
     case kProcessList:
     case kProcessSignal:

@@ -57,7 +57,7 @@ struct SandboxApi::Method {
         Method{"/filesystem.Filesystem/MakeDir", Face::kUnary, &SandboxApi::make_dir},
         Method{"/filesystem.Filesystem/ListDir", Face::kUnary, &SandboxApi::list_dir},
         Method{"/filesystem.Filesystem/Remove", Face::kUnary, &SandboxApi::remove},
-        Method{"/filesystem.Filesystem/Move"},
+        Method{"/filesystem.Filesystem/Move", Face::kUnary, &SandboxApi::move},
         Method{"/filesystem.Filesystem/WatchDir", Face::kStream},
         Method{"/filesystem.Filesystem/CreateWatcher"},
         Method{"/filesystem.Filesystem/GetWatcherEvents"},
@@ -234,6 +234,14 @@ Task<void> SandboxApi::list_dir(SandboxCall& call, const Json& request) {
   Json::Array entries;
   for (const auto& entry : result->entries) entries.push_back(entry_info(entry));
   co_await call.answer(200, Json::Object{{"entries", std::move(entries)}});
+}
+
+Task<void> SandboxApi::move(SandboxCall& call, const Json& request) {
+  auto move = co_await call.accept(read_move(request));
+  if (!move) co_return;
+  move->user = call.user;
+  const auto entry = co_await call.guest_call<wire::FileEntry>(Operation::kFileMove, *move);
+  if (entry) co_await call.answer(200, Json::Object{{"entry", entry_info(*entry)}});
 }
 
 Task<void> SandboxApi::remove(SandboxCall& call, const Json& request) {

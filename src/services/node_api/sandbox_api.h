@@ -46,6 +46,7 @@ class SandboxApi {
   Task<void> stat(SandboxCall& call, const Json& request);
   Task<void> make_dir(SandboxCall& call, const Json& request);
   Task<void> list_dir(SandboxCall& call, const Json& request);
+  Task<void> move(SandboxCall& call, const Json& request);
   Task<void> remove(SandboxCall& call, const Json& request);
 
   Task<void> start(SandboxCall& call, const Json& request);

@@ -88,6 +88,7 @@ Task<void> SbxManager::operate(std::shared_ptr<Control> peer, std::shared_ptr<ho
     case policy::Operation::kFileList:
     case policy::Operation::kFileRemove:
     case policy::Operation::kFileMakeDir:
+    case policy::Operation::kFileMove:
     case policy::Operation::kProcessStart:
     case policy::Operation::kProcessList:
     case policy::Operation::kProcessSignal:

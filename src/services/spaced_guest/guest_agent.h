@@ -90,6 +90,7 @@ class GuestAgent {
   Task<void> list_files(ChannelPtr channel, Bytes metadata);
   Task<void> remove_file(ChannelPtr channel, Bytes metadata);
   Task<void> make_dir(ChannelPtr channel, Bytes metadata);
+  Task<void> move_file(ChannelPtr channel, Bytes metadata);
   Task<void> start_process(ChannelPtr channel, Bytes metadata);
   Task<void> list_processes(ChannelPtr channel, Bytes metadata);
   Task<void> signal_process(ChannelPtr channel, Bytes metadata);

@@ -60,11 +60,17 @@ Task<void> GuestAgent::operate(ChannelPtr channel, frame::Open open) {
   using Handler = Task<void> (GuestAgent::*)(ChannelPtr, Bytes);
   using enum policy::Operation;
   static constexpr std::pair<policy::Operation, Handler> kHandlers[] = {
-      {kFileRead, &GuestAgent::read_file},           {kFileWrite, &GuestAgent::write_file},
-      {kFileStat, &GuestAgent::stat_file},           {kFileList, &GuestAgent::list_files},
-      {kFileRemove, &GuestAgent::remove_file},       {kFileMakeDir, &GuestAgent::make_dir},
-      {kProcessStart, &GuestAgent::start_process},   {kProcessList, &GuestAgent::list_processes},
-      {kProcessSignal, &GuestAgent::signal_process}, {kProcessInput, &GuestAgent::input_to_process},
+      {kFileRead, &GuestAgent::read_file},
+      {kFileWrite, &GuestAgent::write_file},
+      {kFileStat, &GuestAgent::stat_file},
+      {kFileList, &GuestAgent::list_files},
+      {kFileRemove, &GuestAgent::remove_file},
+      {kFileMakeDir, &GuestAgent::make_dir},
+      {kFileMove, &GuestAgent::move_file},
+      {kProcessStart, &GuestAgent::start_process},
+      {kProcessList, &GuestAgent::list_processes},
+      {kProcessSignal, &GuestAgent::signal_process},
+      {kProcessInput, &GuestAgent::input_to_process},
   };
   const auto* handler =
       std::ranges::find(kHandlers, open.operation, &std::pair<policy::Operation, Handler>::first);
@@ -163,6 +169,17 @@ Task<void> GuestAgent::make_dir(ChannelPtr channel, Bytes metadata) {
   const auto request = path_request_or_fail<wire::FileMakeDirRequest>(*channel, metadata);
   if (!request) co_return;
   const auto entry = world_.files.make_dir(request->path, request->user);
+  if (!entry) co_return fail(*channel, entry.error());
+  succeed(*channel, *entry);
+}
+
+Task<void> GuestAgent::move_file(ChannelPtr channel, Bytes metadata) {
+  const auto request = decode_or_fail<wire::FileMoveRequest>(*channel, metadata);
+  if (!request || !is_path_or_fail(*channel, request->source) ||
+      !is_path_or_fail(*channel, request->destination)) {
+    co_return;
+  }
+  const auto entry = world_.files.move(request->source, request->destination, request->user);
   if (!entry) co_return fail(*channel, entry.error());
   succeed(*channel, *entry);
 }

@@ -52,6 +52,10 @@ class FakeFiles final : public GuestFiles {
     ++calls;
     return entry(path, 0);
   }
+  GuestResult<wire::FileEntry> move(std::string, std::string destination, std::string) override {
+    ++calls;
+    return entry(destination, 0);
+  }
 
  private:
   static wire::FileEntry entry(const std::string& path, std::size_t size) {
