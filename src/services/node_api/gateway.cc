@@ -43,6 +43,7 @@ Failure about_sandbox(Failure given) {
 // What the control plane answered.
 Failure from_control(frame::End end) {
   auto failed = failure(end.outcome, "", std::move(end.message));
+  if (end.outcome == Outcome::kUnauthenticated) failed.reason = kNoSession;
   if (end.outcome == Outcome::kConflict && failed.message == "paused") {
     failed.reason = kPaused;
     failed.message = "the sandbox is paused";

@@ -44,6 +44,8 @@ inline constexpr std::string_view kNoSuchSandbox = "no_such_sandbox";
 Failure no_such_sandbox();
 // The reason of a sandbox that has to be resumed first.
 inline constexpr std::string_view kPaused = "paused";
+// The reason why the control plane knows no such credential, or no longer.
+inline constexpr std::string_view kNoSession = "no_session";
 
 // Who calls, for as long as its request lives: the credential, to be presented again when the
 // session nears its end, and the session it was given (P-18). Shared by the tasks of one request.

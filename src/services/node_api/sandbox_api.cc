@@ -147,12 +147,12 @@ Task<bool> SandboxApi::authorise(SandboxCall& call) {
     co_return false;
   }
   auto caller = co_await gateway_.authorise(std::string(token));
-  if (!caller && caller.error().outcome != Outcome::kUnauthenticated) {
+  if (!caller) {
     co_await call.fail(std::move(caller).error());
     co_return false;
   }
   const bool names_one = call.sandbox != identity::SandboxId{};
-  const auto own = caller ? (*caller)->session.sandbox : std::nullopt;
+  const auto& own = (*caller)->session.sandbox;
   if (!own || (names_one && *own != call.sandbox)) {
     co_await call.fail(no_such_sandbox());
     co_return false;

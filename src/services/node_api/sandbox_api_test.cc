@@ -226,6 +226,25 @@ TEST_F(SandboxApiTest, C023_AForeignAnUnknownAndAKilledSandboxGetTheSameBytes) {
   EXPECT_EQ(w1_.opens.size(), opens);
 }
 
+TEST_F(SandboxApiTest, C023_ATokenThatEndsWithItsSandboxIsNotTold) {
+  answer_with(wire::FileEntry{});
+  ASSERT_EQ(run_unary("filesystem.Filesystem/Stat", R"({"path":"a"})").status, 200U);
+  // The session is still cached here, and gone there.
+  control_.routes.erase("abc");
+  control_.keys.erase(token_of('a'));
+  w1_.installed.clear();
+  control_.intercept = [](hop::Channel& channel, const frame::Open& open) {
+    if (open.operation != policy::Operation::kRouteResolve) return false;
+    testing::refuse(channel, frame::Outcome::kUnauthenticated, "no such session");
+    return true;
+  };
+  const auto got = run_unary("filesystem.Filesystem/Stat", R"({"path":"a"})");
+  EXPECT_EQ(got.status, 502U);
+  EXPECT_EQ(got.out,
+            "{\"code\":502,\"message\":\"The sandbox was not found\","
+            "\"sandboxId\":\"abc\"}\n");
+}
+
 TEST_F(SandboxApiTest, P31_ATokenAndAUserAreGivenOnceAndWellFormed) {
   struct Case {
     HttpHeaders more;
@@ -401,6 +420,7 @@ TEST_F(SandboxApiTest, AGuestCannotSpeakForThePlatform) {
   for (const auto& [outcome, message] : std::vector<std::pair<frame::Outcome, std::string>>{
            {frame::Outcome::kNotFound, "no such sandbox"},
            {frame::Outcome::kConflict, "paused"},
+           {frame::Outcome::kUnauthenticated, "no such session"},
            {frame::Outcome::kUnavailable, "the sandbox was not found"}}) {
     fail_with(outcome, message);
     const auto got = run_unary("filesystem.Filesystem/Stat", R"({"path":"a"})");
@@ -762,7 +782,7 @@ TEST_F(SandboxApiTest, OutcomesOfTheGuestAreConnectCodes) {
 
 // ---- process.Process ----
 
-TEST_F(SandboxApiTest, C049_AProcessStreamsItsEventsAndEndsAtOnce) {
+TEST_F(SandboxApiTest, C039_C049_C066_AProcessStreamsItsEventsAndEndsAtOnce) {
   send_events(event_bytes({{wire::ProcessStarted{42}},
                            {wire::ProcessOutput{wire::OutputChannel::kStdout, to_bytes("hi")}},
                            {wire::ProcessOutput{wire::OutputChannel::kStderr, to_bytes("\xff")}},
@@ -787,7 +807,7 @@ TEST_F(SandboxApiTest, C049_AProcessStreamsItsEventsAndEndsAtOnce) {
   EXPECT_EQ(request.spec.arguments, (std::vector<std::string>{"-l", "-c", "x"}));
   EXPECT_EQ(request.spec.envs.at("A"), "b");
   EXPECT_EQ(request.timeout_ms, 60'000U);
-  EXPECT_FALSE(request.spec.stdin_open);  // C066
+  EXPECT_FALSE(request.spec.stdin_open);
 }
 
 TEST_F(SandboxApiTest, AProcessKilledAtItsDeadlineEndsWithDeadlineExceeded) {
@@ -863,7 +883,7 @@ TEST_F(SandboxApiTest, AQuietProcessIsKeptAliveAtTheAskedInterval) {
   EXPECT_TRUE(kept->over());
 }
 
-TEST_F(SandboxApiTest, ProcessesAreListedSignalledAndFed) {
+TEST_F(SandboxApiTest, C047_ProcessesAreListedSignalledAndFed) {
   wire::ProcessInfo one;
   one.pid = 7;
   one.spec.command = "/bin/bash";
@@ -930,7 +950,7 @@ TEST_F(SandboxApiTest, ProcessesAreListedSignalledAndFed) {
   EXPECT_FALSE(last_request<wire::ProcessInputRequest>().close_after);
   EXPECT_EQ(run_unary("process.Process/SendInput", process + R"(,"input":{"stdin":""}})").out,
             "{}\n");
-  EXPECT_FALSE(last_request<wire::ProcessInputRequest>().close_after);  // C047
+  EXPECT_FALSE(last_request<wire::ProcessInputRequest>().close_after);
   EXPECT_EQ(run_unary("process.Process/CloseStdin", process + "}").out, "{}\n");
   EXPECT_TRUE(last_request<wire::ProcessInputRequest>().close_after);
   EXPECT_EQ(run_unary("process.Process/SendInput", process + R"(,"input":{"stdin":"a"}})").status,

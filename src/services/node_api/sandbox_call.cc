@@ -109,8 +109,11 @@ Task<void> SandboxCall::fail_with(unsigned status, std::string message) {
 Task<void> SandboxCall::fail(Failure failure) {
   failure = co_await explained(std::move(failure));
   const auto code = connect_code(failure);
-  // A unary call that its sandbox's end cut reads like the next one will.
-  if (failure.reason == kNoSuchSandbox || (code == "unavailable" && face != Face::kStream)) {
+  // A token ends with its sandbox. A unary call that its sandbox's end cut reads like the next one
+  // will.
+  const bool gone = failure.reason == kNoSuchSandbox || failure.reason == kNoSession ||
+                    (failure.reason == kEnded && face != Face::kStream);
+  if (gone) {
     co_await fail_with(kGoneStatus, std::string(kGoneMessage));
     co_return;
   }
