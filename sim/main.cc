@@ -41,6 +41,8 @@ constexpr std::string_view kRequired[] = {
     "install.behind_floor",
     "activate.proof_failed",
     "intrusion_refused",
+    "paused_by_time",
+    "written_by_token",
 };
 
 struct Arguments {

@@ -121,14 +121,19 @@ Tag Oracle::tag_of(const frame::Open& open) {
 }
 
 namespace {
-std::optional<RouteIdentity> selected_by(const frame::Open& open) {
+std::optional<identity::Claims> claims_of(const frame::Open& open) {
   const auto* capability = std::get_if<frame::Capability>(&open.authority);
   if (capability == nullptr || capability->sealed.size() < identity::kSignatureBytes)
     return std::nullopt;
-  const auto claims = identity::decode_claims(
+  auto claims = identity::decode_claims(
       ByteView(capability->sealed).first(capability->sealed.size() - identity::kSignatureBytes));
   if (!claims) return std::nullopt;
-  return claims->route;
+  return *std::move(claims);
+}
+std::optional<RouteIdentity> selected_by(const frame::Open& open) {
+  auto claims = claims_of(open);
+  if (!claims) return std::nullopt;
+  return std::move(claims->route);
 }
 }  // namespace
 
@@ -207,12 +212,20 @@ class Oracle::ManagerLeg final : public FrameObserver {
       : oracle_(oracle), worker_(std::move(worker)), clock_(clock) {}
   void on_read(const frame::Frame& read) override {
     if (const auto* open = std::get_if<frame::Open>(&read.payload)) {
-      auto selected = selected_by(*open);
-      if (selected && selected->worker != worker_) {
-        oracle_.violated("C001: an opening for " + describe(*selected) + " reached " +
+      const auto claims = claims_of(*open);
+      auto& stream = streams_[read.stream];
+      stream.selected.reset();
+      if (!claims) return;
+      if (claims->route.worker != worker_) {
+        oracle_.violated("C001: an opening for " + describe(claims->route) + " reached " +
                          worker_.text());
       }
-      streams_[read.stream].selected = std::move(selected);
+      const auto limit = oracle_.limits_.find(claims->session);
+      if (limit != oracle_.limits_.end() && limit->second != claims->route.sandbox) {
+        oracle_.violated("P-18: the access token of " + limit->second.text() + " opened " +
+                         describe(claims->route));
+      }
+      stream.selected = claims->route;
     }
   }
   void on_written(const frame::Frame& written) override {

@@ -57,6 +57,10 @@ class Oracle {
   void begun(const Tag& tag, const identity::SandboxId& sandbox);
   // Sandboxes that operations were begun for.
   const std::set<identity::SandboxId>& sandboxes() const { return sandboxes_; }
+  // The session was opened with the access token of `sandbox`: nothing else is ever opened with it.
+  void limited(const identity::SessionId& session, const identity::SandboxId& sandbox) {
+    limits_.insert_or_assign(session, sandbox);
+  }
   // The operation succeeded, served by `served` as the client was told.
   void told(const Tag& tag, const identity::RouteIdentity& served);
 
@@ -122,6 +126,7 @@ class Oracle {
   std::map<std::string, Instance> instances_;
   std::map<Tag, Operation> operations_;
   std::set<identity::SandboxId> sandboxes_;
+  std::map<identity::SessionId, identity::SandboxId> limits_;
   std::map<wire::hop::RequestId, Request> requests_;
   std::map<identity::WorkerId, Receiver> receivers_;
   // By worker and lease id. A restarted manager counts from 1 again and overwrites.

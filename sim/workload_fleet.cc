@@ -17,12 +17,15 @@ using wire::hop::Outcome;
 
 constexpr std::size_t kClientsPerTenant = 2;
 constexpr std::size_t kSandboxesPerTenant = 2;
+constexpr std::uint32_t kLongLife = 3600;  // seconds; longer than any clock jumps
 constexpr BootClock::duration kFaultsFor = seconds(40);
 constexpr BootClock::duration kProgressWithin = seconds(120);
 
 // One sandbox as its clients know it.
 struct Box {
   identity::SandboxId id;
+  std::string token;
+  bool pauses = false;                              // at its timeout, which comes soon
   bool killed = false;                              // a kill was asked for
   std::map<std::string, std::string> acknowledged;  // path -> content
   std::map<std::string, std::string> unknown;       // writes without an answer, or refused
@@ -115,6 +118,7 @@ class FleetWorkload {
                     std::shared_ptr<Box> box);
   Task<void> intrude(std::shared_ptr<Fleet::GatewayRun> gateway, CallerPtr caller,
                      std::shared_ptr<Box> foreign);
+  Task<bool> use_token(std::shared_ptr<Fleet::GatewayRun> gateway, std::shared_ptr<Box> box);
 
   Tag new_tag(const Box& box) {
     auto tag = "op" + std::to_string(++tags_);
@@ -131,10 +135,12 @@ class FleetWorkload {
                    failure.reason.c_str(), failure.message.c_str());
     }
     oracle_.probe("failed." + std::string(to_string(failure.outcome)) + "." + failure.reason);
+    if (box.pauses && failure.reason == node_api::kPaused) oracle_.probe("paused_by_time");
     expect(failure.reason != "wrong_identity", "ID-4: a gateway saw another execution admit");
     expect(box.killed || failure.message != "no such sandbox",
            "a sandbox that nobody killed is unknown: " + box.id.text());
   }
+  std::uint32_t short_life() { return static_cast<std::uint32_t>(5 + below(20)); }
   std::optional<identity::WorkerId> some_worker() {
     if (below(3) == 0) return std::nullopt;
     return fleet_.worker_id(below(fleet_.workers()));
@@ -154,7 +160,9 @@ Task<bool> FleetWorkload::create(std::shared_ptr<Fleet::GatewayRun> gateway, Cal
                                  Tenant& tenant) {
   wire::SandboxCreateRequest request;
   request.template_name = "host";
-  request.timeout_s = 3600;
+  const bool pauses = below(3) == 0;
+  request.timeout_s = pauses ? short_life() : kLongLife;
+  if (pauses) request.on_timeout = wire::TimeoutAction::kPause;
   request.worker = some_worker();
   auto made = co_await gateway->gateway->ask<wire::SandboxInfo>(caller, Operation::kSandboxCreate,
                                                                 std::move(request));
@@ -165,6 +173,8 @@ Task<bool> FleetWorkload::create(std::shared_ptr<Fleet::GatewayRun> gateway, Cal
   if (made->state != SandboxState::kRunning) co_return false;
   auto box = std::make_shared<Box>();
   box->id = made->sandbox;
+  box->token = made->access_token;
+  box->pauses = pauses;
   tenant.boxes.push_back(std::move(box));
   co_return true;
 }
@@ -283,7 +293,7 @@ Task<bool> FleetWorkload::resume(std::shared_ptr<Fleet::GatewayRun> gateway, Cal
                                  std::shared_ptr<Box> box) {
   wire::SandboxResumeRequest request;
   request.sandbox = box->id;
-  request.timeout_s = 3600;  // longer than any clock jumps
+  request.timeout_s = box->pauses ? short_life() : kLongLife;
   request.worker = below(2) == 0 ? some_worker() : std::nullopt;
   const auto result = co_await gateway->gateway->ask<wire::SandboxResumeResult>(
       caller, Operation::kSandboxResume, std::move(request));
@@ -318,7 +328,7 @@ Task<bool> FleetWorkload::lifecycle(std::shared_ptr<Fleet::GatewayRun> gateway, 
   co_return resumed;
 }
 
-// Another tenant's sandbox looks like none at all.
+// A sandbox that is not the caller's looks like none at all.
 Task<void> FleetWorkload::intrude(std::shared_ptr<Fleet::GatewayRun> gateway, CallerPtr caller,
                                   std::shared_ptr<Box> foreign) {
   wire::FileReadRequest request;
@@ -326,8 +336,34 @@ Task<void> FleetWorkload::intrude(std::shared_ptr<Fleet::GatewayRun> gateway, Ca
   request.user = "intruder";
   const auto answer = co_await gateway->gateway->call(caller, foreign->id, Operation::kFileRead,
                                                       wire::encode(request));
-  expect(!answer, "a tenant reads another tenant's sandbox");
+  expect(!answer, "a caller reads a sandbox that is not its own");
   if (!answer && answer.error().outcome == Outcome::kNotFound) oracle_.probe("intrusion_refused");
+}
+
+// The access token of a sandbox opens that one, and no other of its team or of another.
+Task<bool> FleetWorkload::use_token(std::shared_ptr<Fleet::GatewayRun> gateway,
+                                    std::shared_ptr<Box> box) {
+  auto caller = co_await gateway->gateway->authorise(box->token);
+  if (!caller) {
+    const auto outcome = caller.error().outcome;
+    expect(outcome != Outcome::kUnauthenticated && (box->killed || outcome != Outcome::kNotFound),
+           "a good access token is refused");
+    co_return false;
+  }
+  oracle_.limited((*caller)->session.id, box->id);
+  std::vector<std::shared_ptr<Box>> others;
+  for (const auto& tenant : tenants_) {
+    std::ranges::copy_if(tenant.boxes, std::back_inserter(others),
+                         [&](const auto& other) { return other != box; });
+  }
+  if (others.empty() || below(2) == 0) {
+    const bool done = co_await write(gateway, *caller, box);
+    if (done) oracle_.probe("written_by_token");
+    co_return done;
+  }
+  auto other = others[below(others.size())];
+  co_await intrude(gateway, *caller, std::move(other));
+  co_return true;
 }
 
 Task<void> FleetWorkload::client(std::size_t tenant_index, std::size_t number) {
@@ -352,8 +388,10 @@ Task<void> FleetWorkload::client(std::size_t tenant_index, std::size_t number) {
     auto box = live[below(live.size())];
     const auto what = below(100);
     bool done = true;
-    if (what < 30) {
+    if (what < 25) {
       done = co_await write(gateway, *caller, box);
+    } else if (what < 30) {
+      done = co_await use_token(gateway, box);
     } else if (what < 60) {
       const auto& files = below(4) == 0 ? box->unknown : box->acknowledged;
       if (files.empty()) continue;
@@ -530,10 +568,10 @@ Task<void> FleetWorkload::prove_progress(std::shared_ptr<Box> box, std::size_t t
       continue;
     }
     if (info->state != SandboxState::kRunning) continue;
-    // A move of a paused sandbox gave it the default life.
+    // A move of one that was paused at its timeout gave it the default life.
     wire::SandboxTimeoutRequest longer;
     longer.sandbox = box->id;
-    longer.timeout_s = 3600;
+    longer.timeout_s = kLongLife;
     const auto extended = co_await gateway->gateway->ask<wire::SandboxInfo>(
         *caller, Operation::kSandboxSetTimeout, std::move(longer));
     if (!extended) {

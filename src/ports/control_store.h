@@ -117,7 +117,8 @@ class ControlStore {
   virtual Task<StoreResult<void>> commit(fleet::Snapshot snapshot) = 0;
   // Sandboxes with an unfinished operation or an execution to be discarded.
   virtual Task<StoreResult<std::vector<identity::SandboxId>>> unfinished() = 0;
-  // Sandboxes whose time is over: creating, running, failed or lost.
+  // Sandboxes whose time is over and for which that may mean something (fleet::at_timeout):
+  // creating, running, failed or lost.
   virtual Task<StoreResult<std::vector<identity::SandboxId>>> expired(WallTime now) = 0;
   // Executions that are not gone, of all sandboxes.
   virtual Task<StoreResult<std::vector<fleet::Execution>>> executions() = 0;

@@ -18,7 +18,7 @@ namespace space::sqlite {
 // each other.
 class SqliteControlStore final : public ControlStore {
  public:
-  static constexpr int kSchemaVersion = 3;
+  static constexpr int kSchemaVersion = 4;
   static constexpr int kBusyMs = 5'000;
 
   // Opens or makes the file, with mode 0600 since it holds guest secrets. The error is for people:

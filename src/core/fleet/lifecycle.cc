@@ -114,17 +114,38 @@ void discard(Execution& execution) {
   }
 }
 
+bool removes(const Execution& execution, const std::string& artifact) {
+  const auto& artifacts = execution.remove_artifacts;
+  return std::ranges::find(artifacts, artifact) != artifacts.end();
+}
+
 // Nothing needs the published copy any more: it goes together with `execution`.
 void remove_artifact_with(Snapshot& snapshot, Execution& execution) {
-  auto& artifact = snapshot.sandbox.artifact;
-  if (artifact.empty()) return;
-  execution.remove_artifacts.push_back(std::exchange(artifact, {}));
+  auto artifact = std::exchange(snapshot.sandbox.artifact, {});
+  if (artifact.empty() || removes(execution, artifact)) return;
+  execution.remove_artifacts.push_back(std::move(artifact));
+}
+
+// The handle of one whose start had no known outcome is learned by starting it again, from its
+// artifact.
+bool needed_by_another(const Snapshot& snapshot, const Execution& execution) {
+  return std::ranges::any_of(snapshot.executions, [&](const Execution& other) {
+    return other.state == ExecutionState::kDiscarding && other.handle.empty() &&
+           !other.artifact.empty() && removes(execution, other.artifact);
+  });
 }
 
 void end_operation(Snapshot& snapshot, SandboxState state, std::string reason) {
   snapshot.sandbox.operation.reset();
   snapshot.sandbox.state = state;
   snapshot.sandbox.reason = std::move(reason);
+}
+
+// Rounded up; 0 when `end` is not after `now`.
+std::uint32_t seconds_between(WallTime now, WallTime end) {
+  const auto left = std::chrono::ceil<std::chrono::seconds>(end - now).count();
+  return static_cast<std::uint32_t>(
+      std::clamp<std::int64_t>(left, 0, std::numeric_limits<std::uint32_t>::max()));
 }
 
 bool at_rest(SandboxState state) {
@@ -190,6 +211,9 @@ std::expected<void, Refusal> begin(Snapshot& snapshot, Operation operation) {
       }
       break;
   }
+  if (sandbox.state == SandboxState::kRunning) {
+    sandbox.left_s = seconds_between(operation.begun_at, sandbox.ends_at);
+  }
   operation.base = sandbox.generation;
   sandbox.state = next;
   sandbox.reason.clear();
@@ -197,11 +221,42 @@ std::expected<void, Refusal> begin(Snapshot& snapshot, Operation operation) {
   return {};
 }
 
+std::optional<OperationKind> at_timeout(const Sandbox& sandbox, WallTime now) {
+  if (sandbox.ends_at > now) return std::nullopt;
+  const bool pauses = sandbox.on_timeout == wire::TimeoutAction::kPause;
+  switch (sandbox.state) {
+    case SandboxState::kCreating:
+    case SandboxState::kFailed:
+      return OperationKind::kKill;
+    case SandboxState::kRunning:
+      return pauses ? OperationKind::kPause : OperationKind::kKill;
+    case SandboxState::kLost:
+      if (pauses) return std::nullopt;
+      return OperationKind::kKill;
+    case SandboxState::kPausing:
+    case SandboxState::kPaused:
+    case SandboxState::kResuming:
+    case SandboxState::kMoving:
+    case SandboxState::kKilling:
+    case SandboxState::kKilled:
+      return std::nullopt;
+  }
+  std::unreachable();
+}
+
+std::expected<void, Refusal> begin_timeout(Snapshot& snapshot, Operation operation) {
+  const auto kind = at_timeout(snapshot.sandbox, operation.begun_at);
+  if (!kind) return std::unexpected(Refusal{Outcome::kConflict, "its time is not over"});
+  operation.kind = *kind;
+  return begin(snapshot, std::move(operation));
+}
+
 NextStep next_step(const Snapshot& snapshot, const std::set<Generation>& postponed) {
   const auto& operation = snapshot.sandbox.operation;
   const auto discard_step = [&](auto&& wanted) -> NextStep {
     for (const auto& execution : snapshot.executions) {
-      if (execution.state == ExecutionState::kDiscarding && wanted(execution)) {
+      if (execution.state == ExecutionState::kDiscarding && wanted(execution) &&
+          (execution.maybe_installed || !needed_by_another(snapshot, execution))) {
         return {Step::kDiscard, execution.route.generation};
       }
     }
@@ -317,6 +372,11 @@ void retired(Snapshot& snapshot, Generation generation) {
   if (execution.state == ExecutionState::kRetiring) execution.state = ExecutionState::kParked;
 }
 
+void publishing(Snapshot& snapshot, Generation generation, const std::string& artifact) {
+  auto& execution = at(snapshot, generation);
+  if (!removes(execution, artifact)) execution.remove_artifacts.push_back(artifact);
+}
+
 void published(Snapshot& snapshot, std::string artifact) {
   snapshot.sandbox.artifact = std::move(artifact);
 }
@@ -359,6 +419,9 @@ void fail(Snapshot& snapshot, NextStep step, std::string detail) {
   switch (step.step) {
     case Step::kFreeze:
       // A manager that answers a freeze with a failure serves on.
+      if (sandbox.ends_at <= sandbox.operation->begun_at) {
+        sandbox.ends_at = sandbox.operation->begun_at + kPauseAgain;
+      }
       end_operation(snapshot, SandboxState::kRunning, std::move(detail));
       return;
     case Step::kStart:

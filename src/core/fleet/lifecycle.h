@@ -72,10 +72,13 @@ struct Operation {
   OperationId id;
   OperationKind kind = OperationKind::kCreate;
   OwnerId owner;
+  WallTime begun_at;
   Generation base;                         // newest generation when it began
   std::optional<WorkerId> target;          // create, resume, move: where the new execution goes
   std::optional<std::uint32_t> timeout_s;  // create, resume: life from the moment it serves
-  static void fields(auto& r, auto& f) { f(r.id, r.kind, r.owner, r.base, r.target, r.timeout_s); }
+  static void fields(auto& r, auto& f) {
+    f(r.id, r.kind, r.owner, r.begun_at, r.base, r.target, r.timeout_s);
+  }
   friend bool operator==(const Operation&, const Operation&) = default;
 };
 
@@ -94,15 +97,17 @@ struct Sandbox {
   std::uint32_t max_processes = 0;
   WallTime started_at;  // when its creation began
   WallTime ends_at;
-  Generation generation;  // highest number given out or reported by a receiver
+  wire::TimeoutAction on_timeout = wire::TimeoutAction::kKill;
+  std::uint32_t left_s = 0;  // of its life when it stopped running last
+  Generation generation;     // highest number given out or reported by a receiver
   std::uint32_t next_public_pid = identity::kPublicPidBlock;
   std::string artifact;  // published copy of the parked execution's disk; the newest one
   std::optional<Operation> operation;  // not finished
   std::uint64_t revision = 0;          // raised by every commit
   static void fields(auto& r, auto& f) {
     f(r.id, r.team, r.state, r.reason, r.template_name, r.metadata, r.envs, r.access, r.cpu_millis,
-      r.memory_bytes, r.disk_bytes, r.max_processes, r.started_at, r.ends_at, r.generation,
-      r.next_public_pid, r.artifact, r.operation, r.revision);
+      r.memory_bytes, r.disk_bytes, r.max_processes, r.started_at, r.ends_at, r.on_timeout,
+      r.left_s, r.generation, r.next_public_pid, r.artifact, r.operation, r.revision);
   }
   friend bool operator==(const Sandbox&, const Sandbox&) = default;
 };
@@ -130,6 +135,15 @@ struct Refusal {
 // of any other operation; the others need a sandbox at rest.
 std::expected<void, Refusal> begin(Snapshot& snapshot, Operation operation);
 
+// A pause at the timeout that fails gives the sandbox so much more time, and is tried again then.
+inline constexpr std::chrono::seconds kPauseAgain{30};
+// What the end of its time means for the sandbox now; null while it means nothing: its time is not
+// over, it rests, an operation works on it, or it is lost and to be paused, and then waits to be
+// found or killed.
+std::optional<OperationKind> at_timeout(const Sandbox& sandbox, WallTime now);
+// Begins that, whatever the kind in `operation`; kConflict when it is nothing.
+std::expected<void, Refusal> begin_timeout(Snapshot& snapshot, Operation operation);
+
 enum class Step : std::uint8_t {
   kNone = 1,  // nothing to do now
   kAllocate,  // give out the next generation at operation.target
@@ -149,7 +163,8 @@ struct NextStep {
   friend bool operator==(const NextStep&, const NextStep&) = default;
 };
 // Discards in `postponed` are left for later, as far as nothing waits for them: an execution that
-// may be installed is retired before the next one is activated (P-15) and before a kill is done.
+// may be installed is retired before the next one is activated (P-15) and before a kill is done. An
+// artifact goes only after what may have been started from it.
 NextStep next_step(const Snapshot& snapshot, const std::set<Generation>& postponed);
 
 // ---- results of steps. Preconditions: the step is the one `next_step` names. ----
@@ -170,6 +185,9 @@ void installing(Snapshot& snapshot, Generation generation);
 void installed(Snapshot& snapshot, Generation generation);
 void frozen(Snapshot& snapshot, Generation generation, std::string handle);
 void retired(Snapshot& snapshot, Generation generation);
+// To be written before a NODE_PUBLISH is sent: whatever becomes of it, the artifact goes when the
+// execution does.
+void publishing(Snapshot& snapshot, Generation generation, const std::string& artifact);
 void published(Snapshot& snapshot, std::string artifact);
 // Learned while discarding an execution whose start had no known outcome.
 void handle_learned(Snapshot& snapshot, Generation generation, std::string handle);

@@ -70,6 +70,7 @@ void succeed(Snapshot& snapshot, NextStep step) {
       retired(snapshot, generation);
       break;
     case Step::kPublish:
+      publishing(snapshot, generation, "artifact" + std::to_string(generation.value));
       published(snapshot, "artifact" + std::to_string(generation.value));
       break;
     case Step::kDiscard:
@@ -150,6 +151,110 @@ TEST(Lifecycle, LC1_OperationsBeginOnlyWhereTheyMay) {
     EXPECT_EQ(allowed(snapshot, OperationKind::kMove),
               state == SandboxState::kRunning || state == SandboxState::kPaused);
     EXPECT_EQ(allowed(snapshot, OperationKind::kKill), state != SandboxState::kKilled);
+  }
+}
+
+TEST(Lifecycle, LC1_WhatTheEndOfItsTimeMeansForASandbox) {
+  for (const auto action : {wire::TimeoutAction::kKill, wire::TimeoutAction::kPause}) {
+    for (auto state = SandboxState::kCreating; wire::is_known(state);
+         state = static_cast<SandboxState>(std::to_underlying(state) + 1)) {
+      SCOPED_TRACE(wire::to_string(state));
+      auto snapshot = running();
+      auto& sandbox = snapshot.sandbox;
+      sandbox.state = state;
+      sandbox.on_timeout = action;
+      sandbox.ends_at = kNow;
+      EXPECT_FALSE(at_timeout(sandbox, kNow - std::chrono::milliseconds(1)));
+      const auto kind = at_timeout(sandbox, kNow);
+      const bool pauses = action == wire::TimeoutAction::kPause;
+      if (state == SandboxState::kRunning) {
+        EXPECT_EQ(kind, pauses ? OperationKind::kPause : OperationKind::kKill);
+      } else if (state == SandboxState::kLost && !pauses) {
+        EXPECT_EQ(kind, OperationKind::kKill);
+      } else if (state == SandboxState::kCreating || state == SandboxState::kFailed) {
+        EXPECT_EQ(kind, OperationKind::kKill);  // it never served
+      } else {
+        EXPECT_FALSE(kind);
+      }
+      auto wanted = operation(OperationKind::kKill);
+      wanted.begun_at = kNow;
+      const auto before = snapshot;
+      EXPECT_EQ(begin_timeout(snapshot, wanted).has_value(), kind.has_value());
+      if (kind) {
+        EXPECT_EQ(snapshot.sandbox.operation->kind, *kind);
+      } else {
+        EXPECT_EQ(snapshot, before);
+      }
+    }
+  }
+}
+
+TEST(Lifecycle, C089_APauseThatFailsAtTheTimeoutIsDueAgainLaterAndAnotherChangesNothing) {
+  for (const auto left : {std::chrono::seconds(0), std::chrono::seconds(5)}) {
+    auto snapshot = running();
+    snapshot.sandbox.ends_at = kNow + left;
+    auto pause = operation(OperationKind::kPause);
+    pause.begun_at = kNow;
+    ASSERT_TRUE(begin(snapshot, pause));
+    fail(snapshot, next_step(snapshot, {}), "no space");
+    EXPECT_EQ(snapshot.sandbox.state, SandboxState::kRunning);
+    EXPECT_EQ(snapshot.sandbox.ends_at, kNow + (left.count() == 0 ? kPauseAgain : left));
+  }
+}
+
+TEST(Lifecycle, P36_AnArtifactGoesAfterWhatMayHaveBeenStartedFromIt) {
+  auto snapshot = paused();
+  ASSERT_TRUE(begin(snapshot, operation(OperationKind::kResume, kW2)));
+  succeed(snapshot, next_step(snapshot, {}));  // publish
+  succeed(snapshot, next_step(snapshot, {}));  // allocate; the start has no known outcome
+  ASSERT_TRUE(begin(snapshot, operation(OperationKind::kKill)));
+  EXPECT_EQ(next_step(snapshot, {}), (NextStep{Step::kDiscard, {2}}));
+  EXPECT_EQ(next_step(snapshot, {{2}}).step, Step::kFinish);  // left for later, both
+  discarded(snapshot, {2});
+  EXPECT_EQ(next_step(snapshot, {}), (NextStep{Step::kDiscard, {1}}));
+  EXPECT_EQ(find(snapshot, {1})->remove_artifacts, std::vector<std::string>{"artifact1"});
+}
+
+TEST(Lifecycle, P36_APublishWithoutAnAnswerLeavesNoArtifactBehind) {
+  auto snapshot = paused();
+  ASSERT_TRUE(begin(snapshot, operation(OperationKind::kResume, kW2)));
+  publishing(snapshot, {1}, "artifact1");
+  ASSERT_TRUE(begin(snapshot, operation(OperationKind::kKill)));
+  EXPECT_EQ(find(snapshot, {1})->remove_artifacts, std::vector<std::string>{"artifact1"});
+}
+
+TEST(Lifecycle, LC1_ATimeThatWasExtendedMeanwhileIsNotOver) {
+  auto snapshot = running();
+  auto ending = operation(OperationKind::kKill);
+  ending.begun_at = kNow;
+  snapshot.sandbox.ends_at = kNow + std::chrono::seconds(1);
+  EXPECT_FALSE(begin_timeout(snapshot, ending));
+  EXPECT_EQ(snapshot.sandbox.state, SandboxState::kRunning);
+}
+
+TEST(Lifecycle, C091_WhatIsLeftOfALifeIsKeptHoweverThePauseCame) {
+  for (const auto kind : {OperationKind::kPause, OperationKind::kMove}) {
+    auto snapshot = running();
+    snapshot.sandbox.ends_at = kNow + std::chrono::milliseconds(41'500);
+    auto begun = operation(kind, kW2);
+    begun.begun_at = kNow;
+    ASSERT_TRUE(begin(snapshot, begun));
+    succeed(snapshot, next_step(snapshot, {}));  // freeze
+    succeed(snapshot, next_step(snapshot, {}));  // retire
+    if (kind == OperationKind::kMove) {
+      fail(snapshot, next_step(snapshot, {}), "no space");  // at publish
+    } else {
+      complete(snapshot);
+    }
+    EXPECT_EQ(snapshot.sandbox.state, SandboxState::kPaused);
+    EXPECT_EQ(snapshot.sandbox.left_s, 42U);
+    // A resume that fails leaves it.
+    auto later = operation(OperationKind::kResume, kW1);
+    later.begun_at = kNow + std::chrono::hours(1);
+    ASSERT_TRUE(begin(snapshot, later));
+    succeed(snapshot, next_step(snapshot, {}));
+    fail(snapshot, next_step(snapshot, {}), "rekey: lost");
+    EXPECT_EQ(snapshot.sandbox.left_s, 42U);
   }
 }
 

@@ -204,7 +204,9 @@ constexpr bool is_known(SandboxState s) {
 }
 std::string_view to_string(SandboxState state);
 
-// What happens when the sandbox's time is over.
+// What happens when the sandbox's time is over. A pause that fails gives it 30 s more and is tried
+// again then; a sandbox that is to be paused is never killed for its time, but one that never
+// served.
 enum class TimeoutAction : std::uint8_t { kKill = 1, kPause = 2 };
 constexpr bool is_known(TimeoutAction a) {
   return a == TimeoutAction::kKill || a == TimeoutAction::kPause;
@@ -304,7 +306,9 @@ struct SandboxResumeResult {
   bool resumed = false;  // false: it was running already
   static void fields(auto& r, auto& f) { f(r.info, r.resumed); }
 };
-struct SandboxMoveRequest {  // pause, then resume on another worker, as one operation
+// Pause, then resume on another worker, as one operation; a paused one only resumes. It keeps what
+// is left of its life; one that was paused at its end gets the default.
+struct SandboxMoveRequest {
   identity::SessionId session;
   identity::SandboxId sandbox;
   std::optional<identity::WorkerId> worker;  // absent: any other worker

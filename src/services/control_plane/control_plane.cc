@@ -84,6 +84,7 @@ wire::SandboxInfo to_info(const Snapshot& snapshot) {
   info.disk_bytes = sandbox.disk_bytes;
   info.generation = sandbox.generation;
   info.state_reason = sandbox.reason;
+  info.on_timeout = sandbox.on_timeout;
   if (const auto* execution = newest(snapshot)) {
     info.generation = execution->route.generation;
     info.worker = execution->route.worker;
@@ -326,6 +327,15 @@ Task<void> ControlPlane::check_serving(WorkerLink& worker) {
   }
 }
 
+Task<void> ControlPlane::end_lives(WallTime now) {
+  const auto expired = co_await store_.expired(now);
+  if (!expired) co_return;
+  for (const auto& sandbox : *expired) {
+    if (!co_await driver_.begin_timeout(sandbox, new_operation(OperationKind::kKill))) continue;
+    log_.event(Level::kInfo, "sandbox.expired", {{"sandbox", sandbox.text()}});
+  }
+}
+
 Task<void> ControlPlane::tick() {
   std::optional<MonoTime> purge_due;
   auto retry_due = timer_.now() + kRetryUnfinished;
@@ -334,12 +344,7 @@ Task<void> ControlPlane::tick() {
       if (!worker->up()) seen_[worker->options().id].up = false;
     }
     const auto now = clock_.now();
-    if (const auto expired = co_await store_.expired(now)) {
-      for (const auto& sandbox : *expired) {
-        log_.event(Level::kInfo, "sandbox.expired", {{"sandbox", sandbox.text()}});
-        co_await driver_.begin(sandbox, new_operation(OperationKind::kKill));
-      }
-    }
+    co_await end_lives(now);
     if (const auto ended = co_await store_.end_sessions(now)) {
       for (const auto& session : *ended) {
         log_.event(Level::kInfo, "session.ended", {{"session", session.text()}});
@@ -517,6 +522,7 @@ fleet::Operation ControlPlane::new_operation(OperationKind kind) {
   operation.id = random_id<identity::OperationId>(entropy_);
   operation.kind = kind;
   operation.owner = options_.owner;
+  operation.begun_at = clock_.now();
   return operation;
 }
 
@@ -668,6 +674,7 @@ Task<ControlPlane::Answer> ControlPlane::on_create(wire::SandboxCreateRequest re
   sandbox.disk_bytes = *disk;
   sandbox.max_processes = defaults.max_processes;
   sandbox.started_at = clock_.now();
+  sandbox.on_timeout = request.on_timeout;
   sandbox.ends_at =
       sandbox.started_at + std::chrono::seconds(request.timeout_s) + kCreationPatience;
   auto operation = new_operation(OperationKind::kCreate);
@@ -885,7 +892,9 @@ Task<ControlPlane::Answer> ControlPlane::on_move(wire::SandboxMoveRequest reques
     co_return refuse(Outcome::kConflict, "the sandbox is on worker " + from.text());
   }
   auto operation = new_operation(OperationKind::kMove);
-  if (sandbox.state == SandboxState::kPaused) operation.timeout_s = kDefaultTimeoutSeconds;
+  if (sandbox.state == SandboxState::kPaused) {
+    operation.timeout_s = sandbox.left_s > 0 ? sandbox.left_s : kDefaultTimeoutSeconds;
+  }
   auto done = need_worker(from);
   if (!done) co_return std::unexpected(std::move(done).error());
   SPACE_CO_TRY(operation.target, co_await choose_worker(request.worker, from));

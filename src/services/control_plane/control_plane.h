@@ -77,6 +77,7 @@ class ControlPlane final : private WorkerLink::Owner {
   Task<std::expected<void, std::string>> prepare_access();
   Task<void> check_serving(WorkerLink& link);
   Task<void> tick();
+  Task<void> end_lives(WallTime now);
   Task<void> serve_node_api(std::unique_ptr<Stream> stream);
   Task<void> answer(std::shared_ptr<hop::Channel> channel, frame::Open open,
                     identity::HolderId holder);

@@ -50,16 +50,19 @@ class NoLog final : public Log {
   void event(Level, std::string_view, std::initializer_list<Field>) override {}
 };
 
-// Records the points passed, and dies at the n-th pass of all when told.
+// Records the points passed, and dies, or calls, at the n-th pass of all when told.
 class Dying final : public FaultPoints {
  public:
   bool survives(std::string_view point) override {
     passed.emplace_back(point);
+    if (call_at && passed.size() == *call_at) call();
     return !(die_at && passed.size() == *die_at) && point != die_at_name;
   }
   std::string die_at_name;  // empty: none
   std::vector<std::string> passed;
   std::optional<std::size_t> die_at;
+  std::optional<std::size_t> call_at;
+  std::function<void()> call;
 };
 
 using CallOutcome = std::expected<Bytes, frame::End>;
@@ -223,6 +226,16 @@ class Site {
     request.template_name = "host";
     request.timeout_s = timeout_s;
     request.worker = std::move(worker);
+    return call<SandboxInfo>(Operation::kSandboxCreate, request);
+  }
+  // One that is paused at its timeout, on w1.
+  std::expected<SandboxInfo, frame::End> create_pausing(std::uint32_t timeout_s) {
+    wire::SandboxCreateRequest request;
+    request.session = session;
+    request.template_name = "host";
+    request.timeout_s = timeout_s;
+    request.worker = kW1;
+    request.on_timeout = wire::TimeoutAction::kPause;
     return call<SandboxInfo>(Operation::kSandboxCreate, request);
   }
   std::expected<SandboxInfo, frame::End> on(Operation operation, const identity::SandboxId& id) {
@@ -484,18 +497,52 @@ TEST(ControlPlane, LC1_C006_KilledAtEveryNamedPointAndRestartedItContinues) {
   }
 }
 
+// Twenty resumes at the same instant, half of them through another node-api.
+std::vector<CallOutcome> resume_twenty_times(Site& site, const identity::SandboxId& id) {
+  Client other(site.world, site.network.dialer(
+                               "other", PeerCredentials{2, kOtherNodeApiUid, kOtherNodeApiUid}));
+  EXPECT_TRUE(other.connect());
+  CallOutcome opened = std::unexpected(frame::End{});
+  EXPECT_TRUE(site.world.run(call_task(other.mux(), Operation::kSessionOpen,
+                                       wire::encode(wire::SessionOpenRequest{site.key}), opened)));
+  auto request = site.resume_request(id);
+  const auto ours = wire::encode(request);
+  request.session = wire::decode<wire::SessionOpenResult>(*opened)->session;
+  const auto theirs = wire::encode(request);
+  TaskScope callers(site.world);
+  std::vector<CallOutcome> outcomes(20, std::unexpected(frame::End{}));
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    callers.spawn("resume",
+                  call_task(i % 2 == 0 ? site.client->mux() : other.mux(),
+                            Operation::kSandboxResume, i % 2 == 0 ? ours : theirs, outcomes[i]));
+  }
+  EXPECT_TRUE(site.world.run(callers.join()));
+  other.disconnect();
+  return outcomes;
+}
+
+TEST(ControlPlane, C009_TwentyResumesAtOnceThatCannotGoOnAreToldToAskAgain) {
+  Site site;
+  const auto id = site.create(kW1)->sandbox;
+  ASSERT_TRUE(site.pause(id));
+  site.w1().lose_answers = true;
+  for (const auto& outcome : resume_twenty_times(site, id)) {
+    ASSERT_FALSE(outcome);
+    EXPECT_EQ(outcome.error().outcome, Outcome::kUnavailable) << outcome.error().message;
+  }
+  site.w1().lose_answers = false;
+  site.world.run_for(seconds(10));
+  const auto running = site.get(id);
+  EXPECT_EQ(running->state, SandboxState::kRunning);
+  EXPECT_EQ(running->generation.value, 2U);
+  EXPECT_FALSE(site.connect(id)->resumed);
+}
+
 TEST(ControlPlane, C009_TwentyResumesAtOnceMakeOneGeneration) {
   Site site;
   const auto id = site.create()->sandbox;
   ASSERT_TRUE(site.pause(id));
-  TaskScope callers(site.world);
-  std::vector<CallOutcome> outcomes(20, std::unexpected(frame::End{}));
-  for (auto& outcome : outcomes) {
-    callers.spawn("resume", call_task(site.client->mux(), Operation::kSandboxResume,
-                                      wire::encode(site.resume_request(id)), outcome));
-  }
-  ASSERT_TRUE(site.world.run(callers.join()));
-  for (const auto& outcome : outcomes) {
+  for (const auto& outcome : resume_twenty_times(site, id)) {
     ASSERT_TRUE(outcome) << outcome.error().message;
     const auto result = wire::decode<wire::SandboxResumeResult>(*outcome);
     ASSERT_TRUE(result);
@@ -506,22 +553,131 @@ TEST(ControlPlane, C009_TwentyResumesAtOnceMakeOneGeneration) {
   EXPECT_EQ(site.w1().installs, 2U);
 }
 
-TEST(ControlPlane, LC1_DeleteAgainstResumeEndsDeleted) {
-  Site site;
-  const auto id = site.create()->sandbox;
-  ASSERT_TRUE(site.pause(id));
+struct Race {
+  CallOutcome first = std::unexpected(frame::End{});
+  CallOutcome second = std::unexpected(frame::End{});
+  bool met = false;  // the second call was made while the first was under way
+};
+// Makes the second call when the control plane passes its `at`-th point after the first one.
+Race race(Site& site, std::size_t at, Operation first, Bytes first_request, Operation second,
+          Bytes second_request) {
+  Race result;
   TaskScope callers(site.world);
-  CallOutcome resumed = std::unexpected(frame::End{});
-  CallOutcome killed = std::unexpected(frame::End{});
-  callers.spawn("resume", call_task(site.client->mux(), Operation::kSandboxResume,
-                                    wire::encode(site.resume_request(id)), resumed));
-  callers.spawn("kill", call_task(site.client->mux(), Operation::kSandboxKill,
-                                  wire::encode(wire::SandboxRequest{site.session, id}), killed));
-  ASSERT_TRUE(site.world.run(callers.join()));
-  EXPECT_TRUE(killed) << killed.error().message;
+  site.faults.passed.clear();
+  site.faults.call_at = at;
+  site.faults.call = [&] {
+    result.met = true;
+    callers.spawn("second", call_task(site.client->mux(), second, second_request, result.second));
+  };
+  callers.spawn("first",
+                call_task(site.client->mux(), first, std::move(first_request), result.first));
+  EXPECT_TRUE(site.world.run(callers.join()));
+  site.faults.call_at.reset();
+  return result;
+}
+
+void expect_deleted(Site& site, const identity::SandboxId& id) {
   EXPECT_EQ(site.get(id).error().outcome, Outcome::kNotFound);
+  site.world.run_for(seconds(5));
   EXPECT_EQ(site.runtimes(), 0U);
+  EXPECT_TRUE(site.fleet.artifacts.empty());
   EXPECT_TRUE(site.fleet.installed_at.empty());
+}
+
+TEST(ControlPlane, LC1_ADeleteAtAnyPointOfAResumeEndsDeleted) {
+  for (const auto& worker : {kW1, kW2}) {
+    std::size_t at = 1;
+    for (bool met = true; met; ++at) {
+      SCOPED_TRACE("resume on " + worker.text() + ", delete at point " + std::to_string(at));
+      Site site;
+      const auto id = site.create(kW1)->sandbox;
+      ASSERT_TRUE(site.pause(id));
+      auto resume = site.resume_request(id);
+      resume.worker = worker;
+      const auto result =
+          race(site, at, Operation::kSandboxResume, wire::encode(resume), Operation::kSandboxKill,
+               wire::encode(wire::SandboxRequest{site.session, id}));
+      met = result.met;
+      if (!met) {
+        EXPECT_TRUE(result.first);
+        break;
+      }
+      EXPECT_TRUE(result.second) << result.second.error().message;
+      if (!result.first) {
+        const auto outcome = result.first.error().outcome;
+        EXPECT_TRUE(outcome == Outcome::kUnavailable || outcome == Outcome::kNotFound)
+            << to_string(outcome);
+      }
+      expect_deleted(site, id);
+    }
+    EXPECT_GT(at, 8U);
+  }
+}
+
+TEST(ControlPlane, LC1_AResumeAtAnyPointOfADeleteFindsNothingAndEndsDeleted) {
+  for (const bool paused : {false, true}) {
+    std::size_t at = 1;
+    for (bool met = true; met; ++at) {
+      SCOPED_TRACE(std::string(paused ? "paused" : "running") + ", resume at point " +
+                   std::to_string(at));
+      Site site;
+      const auto id = site.create(kW1)->sandbox;
+      if (paused) ASSERT_TRUE(site.pause(id));
+      const auto result = race(site, at, Operation::kSandboxKill,
+                               wire::encode(wire::SandboxRequest{site.session, id}),
+                               Operation::kSandboxResume, wire::encode(site.resume_request(id)));
+      met = result.met;
+      EXPECT_TRUE(result.first);
+      if (met) EXPECT_EQ(result.second.error().outcome, Outcome::kNotFound);
+      expect_deleted(site, id);
+    }
+    EXPECT_GT(at, 3U);
+  }
+}
+
+TEST(ControlPlane, LC1_AResumeAtAnyPointOfAPauseWaitsForItAndResumes) {
+  std::size_t at = 1;
+  for (bool met = true; met; ++at) {
+    SCOPED_TRACE("resume at point " + std::to_string(at));
+    Site site;
+    const auto id = site.create(kW1)->sandbox;
+    const auto result = race(site, at, Operation::kSandboxPause,
+                             wire::encode(wire::SandboxPauseRequest{site.session, id}),
+                             Operation::kSandboxResume, wire::encode(site.resume_request(id)));
+    met = result.met;
+    if (!met) break;
+    ASSERT_TRUE(result.second) << result.second.error().message;
+    const auto resumed = wire::decode<wire::SandboxResumeResult>(*result.second);
+    EXPECT_TRUE(resumed->resumed);
+    EXPECT_EQ(resumed->info.state, SandboxState::kRunning);
+    EXPECT_EQ(resumed->info.generation.value, 2U);
+    EXPECT_EQ(site.runtimes(), 1U);
+  }
+  EXPECT_GT(at, 6U);
+}
+
+TEST(ControlPlane, LC1_APauseAtAnyPointOfAResumeIsToldToAskAgainOrPauses) {
+  std::size_t at = 1;
+  for (bool met = true; met; ++at) {
+    SCOPED_TRACE("pause at point " + std::to_string(at));
+    Site site;
+    const auto id = site.create(kW1)->sandbox;
+    ASSERT_TRUE(site.pause(id));
+    const auto result =
+        race(site, at, Operation::kSandboxResume, wire::encode(site.resume_request(id)),
+             Operation::kSandboxPause, wire::encode(wire::SandboxPauseRequest{site.session, id}));
+    met = result.met;
+    if (!met) break;
+    if (result.second) {
+      EXPECT_EQ(site.get(id)->state, SandboxState::kPaused);
+    } else {
+      EXPECT_EQ(result.second.error().outcome, Outcome::kUnavailable);
+      EXPECT_TRUE(result.first);
+      EXPECT_EQ(site.get(id)->state, SandboxState::kRunning);
+    }
+    EXPECT_EQ(site.runtimes(), 1U);
+  }
+  EXPECT_GT(at, 8U);
 }
 
 TEST(ControlPlane, C091_ConnectNeverShortensTheLifeOfARunningSandbox) {
@@ -547,6 +703,115 @@ TEST(ControlPlane, C091_ConnectNeverShortensTheLifeOfARunningSandbox) {
   const auto resumed = site.resume(id, std::nullopt, 100);
   ASSERT_TRUE(resumed);
   EXPECT_LE(resumed->ends_at, site.clock.now() + seconds(100));
+}
+
+TEST(ControlPlane, C091_LookingAtASandboxLeavesItsDeadline) {
+  Site site;
+  const auto created = site.create(std::nullopt, 60);
+  const auto& id = created->sandbox;
+  site.world.run_for(seconds(5));
+  ASSERT_TRUE(site.mint(site.mint_request(site.resolve(id)->route)));
+  ASSERT_TRUE(site.open_with(created->access_token));
+  wire::SandboxListRequest list;
+  list.session = site.session;
+  EXPECT_EQ(site.call<wire::SandboxListResult>(Operation::kSandboxList, list)->sandboxes[0].ends_at,
+            created->ends_at);
+  EXPECT_EQ(site.get(id)->ends_at, created->ends_at);
+  const auto kept = site.connect(id);
+  EXPECT_EQ(kept->info.ends_at, created->ends_at);
+  EXPECT_FALSE(kept->resumed);
+}
+
+TEST(ControlPlane, C091_AMoveKeepsWhatIsLeftOfTheLife) {
+  Site site;
+  const auto created = site.create(kW1, 1000);
+  const auto& id = created->sandbox;
+  EXPECT_EQ(site.move(id)->ends_at, created->ends_at);
+  site.world.run_for(seconds(100));
+  ASSERT_TRUE(site.pause(id));
+  site.world.run_for(seconds(5000));
+  site.open_session();
+  const auto moved = site.move(id);
+  ASSERT_TRUE(moved) << moved.error().message;
+  const auto left = moved->ends_at - site.clock.now();
+  EXPECT_GT(left, seconds(890));
+  EXPECT_LE(left, seconds(900));
+}
+
+TEST(ControlPlane, LC1_AtItsTimeoutASandboxIsPausedWhenThatIsWished) {
+  Site site;
+  const auto created = site.create_pausing(5);
+  ASSERT_TRUE(created) << created.error().message;
+  EXPECT_EQ(created->on_timeout, wire::TimeoutAction::kPause);
+  const auto& id = created->sandbox;
+  for (std::uint32_t round = 1; round <= 2; ++round) {
+    site.world.run_for(seconds(8));
+    EXPECT_EQ(site.get(id)->state, SandboxState::kPaused);
+    EXPECT_EQ(site.runtimes(), 1U);
+    ASSERT_TRUE(site.resume(id, std::nullopt, 5));
+    EXPECT_EQ(site.w1().thaws, round);
+  }
+  const auto longer = site.call<SandboxInfo>(
+      Operation::kSandboxSetTimeout, wire::SandboxTimeoutRequest{site.session, id, 60, false});
+  ASSERT_TRUE(longer);
+  site.world.run_for(seconds(20));
+  EXPECT_EQ(site.get(id)->state, SandboxState::kRunning);
+  ASSERT_TRUE(site.kill(id));
+  EXPECT_EQ(site.runtimes(), 0U);
+}
+
+TEST(ControlPlane, LC1_C006_APauseAtTheTimeoutGoesOnAfterADeath) {
+  for (const auto* point : {"begin.committed", "freeze.call", "freeze.answered", "freeze.committed",
+                            "retire.call", "retire.answered", "finish.answered"}) {
+    SCOPED_TRACE(point);
+    Site site;
+    const auto id = site.create_pausing(5)->sandbox;
+    site.faults.die_at_name = point;
+    site.world.run_for(seconds(8));
+    site.restart_plane();
+    site.world.run_for(seconds(3));
+    EXPECT_EQ(site.get(id)->state, SandboxState::kPaused);
+    EXPECT_EQ(site.runtimes(), 1U);
+    EXPECT_EQ(site.resume(id)->generation.value, 2U);
+  }
+}
+
+TEST(ControlPlane, C089_APauseAtTheTimeoutThatFailsIsTriedAgainAndKillsNothing) {
+  Site site;
+  const auto id = site.create_pausing(5)->sandbox;
+  site.w1().failures[Operation::kNodeFreeze] = {Outcome::kNoSpace, 2};
+  site.world.run_for(seconds(20));
+  EXPECT_EQ(site.get(id)->state, SandboxState::kRunning);
+  EXPECT_EQ(site.get(id)->state_reason, "injected");
+  EXPECT_EQ(site.w1().failures[Operation::kNodeFreeze].second, 1) << "tried more than once in 30 s";
+  site.world.run_for(seconds(30));
+  EXPECT_EQ(site.get(id)->state, SandboxState::kRunning);
+  site.world.run_for(seconds(30));
+  EXPECT_EQ(site.get(id)->state, SandboxState::kPaused);
+  EXPECT_TRUE(site.resume(id));
+}
+
+TEST(ControlPlane, P15_APauseAtTheTimeoutWaitsForItsWorker) {
+  Site site;
+  const auto id = site.create_pausing(5)->sandbox;
+  site.cut(kW1);
+  site.world.run_for(seconds(60));
+  EXPECT_EQ(site.get(id)->state, SandboxState::kPausing);
+  EXPECT_EQ(site.resume(id).error().outcome, Outcome::kUnavailable);
+  site.connect_worker(kW1);
+  site.world.run_for(seconds(5));
+  EXPECT_EQ(site.get(id)->state, SandboxState::kPaused);
+}
+
+TEST(ControlPlane, C008_ALostSandboxThatIsToBePausedIsNotKilledForItsTime) {
+  Site site;
+  const auto id = site.create_pausing(20)->sandbox;
+  site.w1().serving = false;
+  site.world.run_for(seconds(60));
+  EXPECT_EQ(site.get(id)->state, SandboxState::kLost);
+  site.w1().serving = true;
+  site.world.run_for(seconds(15));
+  EXPECT_EQ(site.get(id)->state, SandboxState::kPaused);
 }
 
 TEST(ControlPlane, LC1_AnExpiredSandboxIsKilledAndAPausedOneIsNot) {

@@ -174,14 +174,15 @@ Task<OperationResult> Driver::wait(identity::SandboxId sandbox, std::shared_ptr<
   co_return std::unexpected(refusal(Outcome::kUnavailable, "the operation goes on; ask again"));
 }
 
-Task<OperationResult> Driver::begin(identity::SandboxId sandbox, fleet::Operation operation) {
+Task<OperationResult> Driver::begin(identity::SandboxId sandbox, Begin begin_it) {
   OperationResult begun;
-  const auto kind = operation.kind;
-  Change begin_it = [&begun, &operation](Snapshot& snapshot) {
-    begun = fleet::begin(snapshot, operation);
+  auto kind = OperationKind::kCreate;
+  Change change_it = [&](Snapshot& snapshot) {
+    begun = begin_it(snapshot);
+    if (begun) kind = snapshot.sandbox.operation->kind;
     return begun.has_value();
   };
-  const bool written = co_await change(sandbox, std::move(begin_it));
+  const bool written = co_await change(sandbox, std::move(change_it));
   if (!begun) co_return begun;
   if (!written) {
     co_return std::unexpected(refusal(Outcome::kUnavailable, "the control store does not answer"));
@@ -193,13 +194,22 @@ Task<OperationResult> Driver::begin(identity::SandboxId sandbox, fleet::Operatio
   co_return begun;
 }
 
+Task<OperationResult> Driver::begin_timeout(identity::SandboxId sandbox,
+                                            fleet::Operation operation) {
+  Begin begin_it = [&operation](Snapshot& snapshot) {
+    return fleet::begin_timeout(snapshot, operation);
+  };
+  co_return co_await begin(std::move(sandbox), std::move(begin_it));
+}
+
 Task<OperationResult> Driver::run(identity::SandboxId sandbox, fleet::Operation operation) {
   const auto found = entry(sandbox);
   const auto waiter = std::make_shared<Waiter>();
   waiter->operation = operation.id;
   waiter->begun = false;
   found->waiters.push_back(waiter.get());
-  auto begun = co_await begin(sandbox, std::move(operation));
+  Begin begin_it = [&operation](Snapshot& snapshot) { return fleet::begin(snapshot, operation); };
+  auto begun = co_await begin(sandbox, std::move(begin_it));
   waiter->begun = true;
   if (!begun) {
     std::erase(found->waiters, waiter.get());
@@ -325,8 +335,7 @@ Task<Driver::StepResult> Driver::perform(Snapshot snapshot, NextStep step,
   co_return StepResult{};
 }
 
-Task<Driver::StepResult> Driver::commit(Snapshot snapshot, Step step, Change change_it) {
-  if (!survives(step, "answered")) co_return StepResult{Progress::kHalted, {}};
+Task<Driver::StepResult> Driver::fenced_change(Snapshot snapshot, Change change_it) {
   bool superseded = false;
   Change fenced = [&](Snapshot& now) {
     superseded = !same_operation(snapshot, now);
@@ -336,8 +345,16 @@ Task<Driver::StepResult> Driver::commit(Snapshot snapshot, Step step, Change cha
   if (stopped_) co_return StepResult{Progress::kHalted, {}};
   if (superseded) co_return StepResult{Progress::kSuperseded, {}};
   if (!written) co_return StepResult{Progress::kStalled, "the control store does not answer"};
-  if (!survives(step, "committed")) co_return StepResult{Progress::kHalted, {}};
   co_return StepResult{};
+}
+
+Task<Driver::StepResult> Driver::commit(Snapshot snapshot, Step step, Change change_it) {
+  if (!survives(step, "answered")) co_return StepResult{Progress::kHalted, {}};
+  auto result = co_await fenced_change(std::move(snapshot), std::move(change_it));
+  if (result.progress == Progress::kContinue && !survives(step, "committed")) {
+    result.progress = Progress::kHalted;
+  }
+  co_return result;
 }
 
 Task<Driver::StepResult> Driver::fail(Snapshot snapshot, NextStep step, CallFailure failure,
@@ -467,16 +484,12 @@ Task<Driver::StepResult> Driver::install(Snapshot snapshot, NextStep step,
                          link ? link->reason() : "its worker is not configured"};
   }
   if (!execution.maybe_installed) {
-    bool superseded = false;
     Change mark = [&](Snapshot& now) {
-      superseded = !same_operation(snapshot, now);
-      if (!superseded) fleet::installing(now, step.generation);
-      return !superseded;
+      fleet::installing(now, step.generation);
+      return true;
     };
-    if (!co_await change(snapshot.sandbox.id, std::move(mark))) {
-      if (superseded) co_return StepResult{Progress::kSuperseded, {}};
-      co_return StepResult{Progress::kStalled, "the control store does not answer"};
-    }
+    auto marked = co_await fenced_change(snapshot, std::move(mark));
+    if (marked.progress != Progress::kContinue) co_return marked;
   }
   if (!survives(step.step, "call")) co_return StepResult{Progress::kHalted, {}};
   identity::RuntimeRecord record;
@@ -607,11 +620,17 @@ Task<Driver::StepResult> Driver::publish(Snapshot snapshot, NextStep step,
     failure.message += "; it holds the sandbox's files";
     co_return co_await fail(std::move(snapshot), step, std::move(failure), std::move(found));
   }
-  if (!survives(step.step, "call")) co_return StepResult{Progress::kHalted, {}};
   wire::NodePublishRequest request;
   request.handle = execution.handle;
   request.artifact = artifact_name(execution.route, snapshot.sandbox.operation->id);
-  auto artifact = request.artifact;
+  const auto artifact = request.artifact;
+  Change mark = [&](Snapshot& now) {
+    fleet::publishing(now, step.generation, artifact);
+    return true;
+  };
+  auto marked = co_await fenced_change(snapshot, std::move(mark));
+  if (marked.progress != Progress::kContinue) co_return marked;
+  if (!survives(step.step, "call")) co_return StepResult{Progress::kHalted, {}};
   auto answer = co_await link->call_as<wire::Nothing>(Operation::kNodePublish, std::move(request),
                                                       limits_.publish);
   if (!answer) {

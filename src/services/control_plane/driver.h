@@ -54,8 +54,9 @@ class Driver {
   Task<OperationResult> run(identity::SandboxId sandbox, fleet::Operation operation);
   // Inserts the new sandbox with its begun create operation, and does the same.
   Task<OperationResult> create(fleet::Sandbox sandbox);
-  // Begins without waiting for the end.
-  Task<OperationResult> begin(identity::SandboxId sandbox, fleet::Operation operation);
+  // Begins, without waiting for the end, what the end of its time means for the sandbox
+  // (fleet::begin_timeout).
+  Task<OperationResult> begin_timeout(identity::SandboxId sandbox, fleet::Operation operation);
   // Waits for an operation that somebody else began.
   Task<OperationResult> join(identity::SandboxId sandbox, identity::OperationId operation);
   // Looks at the sandbox again: something it may wait for has changed.
@@ -73,6 +74,7 @@ class Driver {
   Task<bool> change(identity::SandboxId sandbox, Change change);
 
  private:
+  using Begin = std::function<OperationResult(fleet::Snapshot&)>;
   struct Waiter {
     identity::OperationId operation;
     bool begun = true;  // false: not stored yet
@@ -90,6 +92,7 @@ class Driver {
     std::string reason;
   };
 
+  Task<OperationResult> begin(identity::SandboxId sandbox, Begin begin_it);
   std::shared_ptr<Entry> entry(const identity::SandboxId& sandbox);
   void settle(Entry& entry, const identity::OperationId& operation, const OperationResult& result);
   Task<OperationResult> wait(identity::SandboxId sandbox, std::shared_ptr<Entry> entry,
@@ -115,8 +118,10 @@ class Driver {
   // Ends the operation of `snapshot` with a failure of `step`.
   Task<StepResult> fail(fleet::Snapshot snapshot, fleet::NextStep step, CallFailure failure,
                         std::shared_ptr<Entry> entry);
-  // Commits a change that belongs to the operation of `snapshot`; kSuperseded, and nothing changed,
+  // Writes a change that belongs to the operation of `snapshot`; kSuperseded, and nothing changed,
   // when another operation took its place.
+  Task<StepResult> fenced_change(fleet::Snapshot snapshot, Change change);
+  // The same for the result of a step.
   Task<StepResult> commit(fleet::Snapshot snapshot, fleet::Step step, Change change);
   Task<CallResult<void>> send_retire(const fleet::Snapshot& snapshot,
                                      const fleet::Execution& execution, WorkerLink& link);

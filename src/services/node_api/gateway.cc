@@ -41,9 +41,14 @@ Failure about_sandbox(Failure given) {
 }
 
 // What the control plane answered.
-Failure from_control(frame::End end) {
+Failure from_control(policy::Operation operation, frame::End end) {
   auto failed = failure(end.outcome, "", std::move(end.message));
   if (end.outcome == Outcome::kUnauthenticated) failed.reason = kNoSession;
+  // In transition, or something it needs is away: the same call may succeed soon (C009). A create
+  // that goes on by itself is no call to be made twice.
+  if (end.outcome == Outcome::kUnavailable && operation != policy::Operation::kSandboxCreate) {
+    failed.retry_after_ms = kRetryHintMs;
+  }
   if (end.outcome == Outcome::kConflict && failed.message == "paused") {
     failed.reason = kPaused;
     failed.message = "the sandbox is paused";
@@ -272,7 +277,7 @@ Task<Result<Bytes>> Gateway::platform(policy::Operation operation, Bytes metadat
                                         "the control plane went away; whether " +
                                             std::string(info.name) + " was done is unknown"));
     }
-    co_return std::unexpected(from_control(std::move(end)));
+    co_return std::unexpected(from_control(operation, std::move(end)));
   }
 }
 

@@ -275,6 +275,18 @@ TEST_F(GatewayTest, AnEndedSessionIsOpenedAgainFromTheCallersCredential) {
   EXPECT_EQ(answer.error().outcome, Outcome::kUnauthenticated);
 }
 
+TEST_F(GatewayTest, C009_WhatTheControlPlaneCannotDoNowSaysWhenToAskAgain) {
+  control_.intercept = [&](hop::Channel& channel, const frame::Open& open) {
+    if (open.operation != Operation::kRouteResolve) return false;
+    testing::refuse(channel, Outcome::kUnavailable, "the sandbox is resuming");
+    return true;
+  };
+  const auto answer = call();
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().outcome, Outcome::kUnavailable);
+  EXPECT_NE(answer.error().retry_after_ms, 0U);
+}
+
 TEST_F(GatewayTest, P9_InstallingIsWaitedForUpToTwoSecondsThenAborted) {
   int refusals = 0;
   w1_.verdict = [&refusals](const frame::Open&) -> std::optional<frame::Refused> {
