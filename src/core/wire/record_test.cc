@@ -80,7 +80,7 @@ TEST(Record, OnlyKnownValuesAreRead) {
   EXPECT_FALSE(read<FileType>({0}));
   EXPECT_FALSE(read<FileType>({5}));
   EXPECT_TRUE(read<policy::Operation>({0, 1}));
-  EXPECT_FALSE(read<policy::Operation>({0, 7}));
+  EXPECT_FALSE(read<policy::Operation>({0, 8}));
   EXPECT_FALSE(read<std::optional<bool>>({2, 1}));
   EXPECT_FALSE((read<std::variant<bool, bool>>({2, 1})));
   EXPECT_FALSE(read<identity::AccessSet>({0, 0x40}));

@@ -362,7 +362,8 @@ Task<Result<void>> Gateway::reauthorise(CallerPtr caller) {
   const wire::SessionOpenRequest request{caller->credential};
   auto metadata = wire::encode(request);
   auto answer = co_await platform(policy::Operation::kSessionOpen, std::move(metadata));
-  if (!answer) co_return std::unexpected(std::move(answer).error());
+  // A token whose sandbox is gone is not found.
+  if (!answer) co_return std::unexpected(about_sandbox(std::move(answer).error()));
   const auto opened = wire::decode<wire::SessionOpenResult>(*answer);
   if (!opened) co_return std::unexpected(malformed_answer(policy::Operation::kSessionOpen));
   caller->session = Session{opened->session, opened->team, opened->expires_at, opened->sandbox};
