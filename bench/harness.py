@@ -180,12 +180,12 @@ class Platform(own_platform.Platform):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
 
     def request(self, connection, method, path, body=None, raw=None):
-        """Sends a request under /space/v1 and returns the response, whose head has arrived."""
+        """Sends a request, under /space/v1 unless the path is absolute; the head of its response has arrived."""
         headers = {"X-API-KEY": self.key}
         if body is not None:
             raw = json.dumps(body).encode()
             headers["Content-Type"] = "application/json"
-        connection.request(method, "/space/v1/" + path, raw, headers)
+        connection.request(method, path if path.startswith("/") else "/space/v1/" + path, raw, headers)
         response = connection.getresponse()
         if response.status >= 300:
             raise RuntimeError("%s %s: %d %s" % (method, path, response.status, response.read()[:400]))
